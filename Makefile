@@ -1,0 +1,45 @@
+# make demo   run the bundled study on this machine and print its report
+# make test   every test
+# make check  style, types, layering, and that the locks are current
+# make lock   resolve the locks again after a change of pyproject.toml
+# Each target makes its own environment in .venv from exactly the locked hashes; nothing outside this folder is changed.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+PY := .venv/bin/python
+STAMP := .venv/.installed
+
+.PHONY: help setup demo test check lock format clean
+
+help:
+	@sed -n 's/^# //p' Makefile | head -5
+
+setup: $(STAMP)
+
+$(STAMP): requirements-dev.lock pyproject.toml scripts/setup.sh
+	@bash scripts/setup.sh
+	@touch $@
+
+demo: $(STAMP)
+	@.venv/bin/fleet demo
+
+test: $(STAMP)
+	@$(PY) -m pytest
+
+check: $(STAMP)
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@.venv/bin/basedpyright --level error
+	@.venv/bin/lint-imports
+	@bash scripts/lock.sh --check
+
+format: $(STAMP)
+	@$(PY) -m ruff check --fix-only .
+	@$(PY) -m ruff format .
+
+lock:
+	@bash scripts/lock.sh
+
+clean:
+	rm -rf .venv .tools .pytest_cache .ruff_cache
