@@ -1,0 +1,136 @@
+"""The ledger's events: everything that ever happens to a study, as frozen values that become JSON and back.
+
+An event is a fact and carries the decision that was taken (`retry`), so that reading an old ledger never depends on
+today's policy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from fleet.study.study import StudyId
+from worker.contract.errors import FailureKind
+from worker.contract.task import TaskId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudySubmitted:
+    """Somebody asked for the study, for the first time or to go on. `study` is the resolved study as JSON."""
+
+    study_id: StudyId
+    name: str
+    study: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskPlanned:
+    """The task is to be run. Planning a failed task again gives it a fresh start."""
+
+    study_id: StudyId
+    task_id: TaskId
+    position: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptStarted:
+    """A node was told to run the task."""
+
+    study_id: StudyId
+    task_id: TaskId
+    attempt_id: str
+    number: int
+    node: str
+    build_hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptCompleted:
+    """The tables of the attempt are in the store.
+
+    `rows` counts them per table. The two spans are the head's share of the time, null when they were not seen:
+    `submit_to_start_s` from asking for the attempt to its benchmark process, `measured_to_stored_s` from the last
+    measurement to the tables in the store.
+    """
+
+    study_id: StudyId
+    task_id: TaskId
+    attempt_id: str
+    rows: dict[str, int]
+    submit_to_start_s: float | None = None
+    measured_to_stored_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptFailed:
+    """The benchmark ended by itself and says why. `retry`: the task will be tried again."""
+
+    study_id: StudyId
+    task_id: TaskId
+    attempt_id: str
+    kind: FailureKind
+    error: str
+    message: str
+    hint: str
+    retry: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptLost:
+    """The benchmark's process, its supervisor or its node is gone. `counted`: it is held against the task."""
+
+    study_id: StudyId
+    task_id: TaskId
+    attempt_id: str
+    reason: str
+    retry: bool
+    counted: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyFinished:
+    """No task of the study is left to run."""
+
+    study_id: StudyId
+    num_done: int
+    num_failed: int
+
+
+Event = StudySubmitted | TaskPlanned | AttemptStarted | AttemptCompleted | AttemptFailed | AttemptLost | StudyFinished
+
+_KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (
+        StudySubmitted,
+        TaskPlanned,
+        AttemptStarted,
+        AttemptCompleted,
+        AttemptFailed,
+        AttemptLost,
+        StudyFinished,
+    )
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """An event with its place in the ledger. Units: `at_s` seconds since 1970."""
+
+    seq: int
+    at_s: float
+    event: Event
+
+
+def event_to_json(event: Event) -> tuple[str, str]:
+    """The event's kind and its fields."""
+    return type(event).__name__, json.dumps(dataclasses.asdict(event), ensure_ascii=False)
+
+
+def event_from_json(kind: str, fields: str) -> Event:
+    """Raises: ValueError for an event that this build does not know."""
+    try:
+        return _KINDS[kind](**json.loads(fields))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"event {kind!r} is unknown to this build: {error}") from error

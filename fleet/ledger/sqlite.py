@@ -1,0 +1,166 @@
+"""The ledger on disk: one append-only table of events in SQLite, one transaction per append, and the driver's lock.
+
+The events are the truth; every state is computed from them. Whoever drives studies holds `ledger.lock`, which the
+operating system lets go when the process dies in whatever way: an attempt that is still "running" when the lock is free
+belongs to a dead driver.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fleet.errors import DriverBusyError, StorageError
+from fleet.ledger.events import Event, Recorded, event_from_json, event_to_json
+from fleet.ledger.state import StudyState, fold
+from fleet.study.study import StudyId
+
+LEDGER_FILE = "ledger.sqlite3"
+LOCK_FILE = "ledger.lock"
+LEDGER_VERSION = 1
+
+_CREATE = """
+CREATE TABLE IF NOT EXISTS events (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    at_s REAL NOT NULL,
+    study_id TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    fields TEXT NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS events_by_study ON events (study_id, seq);
+CREATE TRIGGER IF NOT EXISTS events_stay BEFORE UPDATE ON events
+BEGIN SELECT RAISE(ABORT, 'events are never changed'); END;
+CREATE TRIGGER IF NOT EXISTS events_last BEFORE DELETE ON events
+BEGIN SELECT RAISE(ABORT, 'events are never removed'); END;
+"""
+
+
+class Ledger:
+    """Owns the connection to one data directory's ledger. Use as a context manager, in one thread."""
+
+    def __init__(self, data: Path, *, read_only: bool = False) -> None:
+        """Raises: StorageError when the ledger cannot be opened, is no ledger, or is of a later build."""
+        self._data = data
+        self._path = data / LEDGER_FILE
+        with self._guarded():
+            if read_only:
+                if not self._path.is_file():
+                    raise StorageError(f"{data}: holds no studies yet", "fleet submit STUDY starts one")
+                self._db = sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+            else:
+                data.mkdir(parents=True, exist_ok=True)
+                self._db = sqlite3.connect(self._path, isolation_level=None, timeout=10)
+        try:
+            with self._guarded():
+                self._prepare(read_only)
+        except StorageError:
+            self._db.close()
+            raise
+
+    def _prepare(self, read_only: bool) -> None:
+        version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if version > LEDGER_VERSION:
+            raise StorageError(
+                f"{self._path}: written by a later version ({version})", "use that version, or other --data"
+            )
+        if not read_only:
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=FULL")
+            self._db.executescript(_CREATE)
+            self._db.execute(f"PRAGMA user_version={LEDGER_VERSION}")
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._db.close()
+
+    def append(self, *events: Event, at_s: float | None = None) -> None:
+        """Record events in one transaction: all of them or none.
+
+        Raises: StorageError when they could not be written.
+        """
+        at_s = time.time() if at_s is None else at_s
+        rows = [(at_s, event.study_id, *event_to_json(event)) for event in events]
+        with self._guarded():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                self._db.executemany("INSERT INTO events (at_s, study_id, kind, fields) VALUES (?, ?, ?, ?)", rows)
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def records(self, study_id: StudyId) -> list[Recorded]:
+        """Every event of one study, oldest first."""
+        with self._guarded():
+            rows = self._db.execute(
+                "SELECT seq, at_s, kind, fields FROM events WHERE study_id = ? ORDER BY seq", (study_id,)
+            ).fetchall()
+        return [Recorded(seq=seq, at_s=at_s, event=event_from_json(kind, fields)) for seq, at_s, kind, fields in rows]
+
+    def state(self, study_id: StudyId) -> StudyState | None:
+        """The study's present state, or None when nobody ever submitted it."""
+        records = self.records(study_id)
+        return fold(study_id, records) if records else None
+
+    def studies(self) -> list[StudyState]:
+        """Every study, the one submitted last at the end."""
+        with self._guarded():
+            rows = self._db.execute(
+                "SELECT study_id FROM events WHERE kind = 'StudySubmitted' GROUP BY study_id ORDER BY MAX(seq)"
+            ).fetchall()
+        return [fold(StudyId(study_id), self.records(StudyId(study_id))) for (study_id,) in rows]
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError, ValueError) as error:
+            raise StorageError(f"{self._path}: {_reason(error)}", _advice(error)) from error
+
+
+@contextmanager
+def driving(data: Path) -> Iterator[None]:
+    """Be the one driver of a data directory for as long as the block lasts.
+
+    Raises: DriverBusyError naming the process that is; StorageError when the lock file cannot be written.
+    """
+    from filelock import FileLock, Timeout
+
+    path = data / LOCK_FILE
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path, timeout=0)
+        lock.acquire()
+    except Timeout:
+        holder = path.read_text(encoding="utf-8").strip()
+        who = f"process {holder}" if holder else "another process"
+        raise DriverBusyError(
+            f"{data}: {who} is running studies there", "wait for it, end it, or choose another --data"
+        ) from None
+    except OSError as error:
+        raise StorageError(f"{path}: {_reason(error)}", _advice(error)) from error
+    try:
+        path.write_text(f"{os.getpid()}\n", encoding="utf-8")
+        yield
+    finally:
+        lock.release()
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"cannot be written: {error.strerror}"
+    return f"cannot be used: {error}"
+
+
+def _advice(error: Exception) -> str:
+    full = "full" in str(error) or "space" in str(error)
+    return (
+        "free some space and submit again" if full else "check its permissions, or choose another directory with --data"
+    )

@@ -1,0 +1,45 @@
+"""Does this task fit this node? A pure answer, given before anything runs, with the number in the reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fleet.nodes.node import Node
+from fleet.nodes.shape import ModelShape
+from worker.contract.task import Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """The task can run there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unfit:
+    """The task cannot run there, ever: the reason says what is too small or too large and what would do."""
+
+    reason: str
+
+
+def pool_floor(task: Task, shape: ModelShape) -> int:
+    """The slots that one verify forward can need at once: each of its tokens may route to experts of its own."""
+    return min(task.verify_width * shape.experts_per_token, shape.num_experts)
+
+
+def fits(task: Task, node: Node, shape: ModelShape | None) -> Fit | Unfit:
+    """Compare a task with a node and with the model's shape; a shape that nobody knows yet rules nothing out."""
+    del node  # capacity of the machine joins here once the inventory carries measured facts
+    if shape is None or task.slots_per_layer is None:
+        return Fit()
+    floor = pool_floor(task, shape)
+    if task.slots_per_layer < floor:
+        return Unfit(
+            reason=f"slots_per_layer is {task.slots_per_layer}, below the floor of {floor} "
+            f"(verify_width {task.verify_width} x {shape.experts_per_token} experts per token)"
+        )
+    if task.slots_per_layer > shape.num_experts:
+        return Unfit(
+            reason=f"slots_per_layer is {task.slots_per_layer}, but a layer of this model has only "
+            f'{shape.num_experts} experts; "all" keeps every one'
+        )
+    return Fit()

@@ -1,0 +1,74 @@
+"""TOML at the border: a file becomes validated values, or one line that names file, key and what is allowed."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from fleet.errors import UsageError
+
+
+class Strict(BaseModel):
+    """A TOML table that accepts its own keys only and converts nothing."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+Model = TypeVar("Model", bound=Strict)
+
+
+def read_toml(path: Path, model: type[Model]) -> Model:
+    """Raises: UsageError naming the file and the place in it."""
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}", "check the path") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: not a TOML file: {error}", "correct the line that it names") from error
+    return validate(data, model, where=str(path))
+
+
+def validate(data: Any, model: type[Model], *, where: str) -> Model:
+    """Raises: UsageError for the first thing wrong, prefixed by `where`."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise _usage_error(error, model, where) from error
+
+
+def _usage_error(error: ValidationError, model: type[Strict], where: str) -> UsageError:
+    first = error.errors(include_url=False)[0]
+    location = first["loc"]
+    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
+    if first["type"] == "extra_forbidden":
+        allowed = list(_table_at(model, location[:-1]).model_fields)
+        close = difflib.get_close_matches(str(location[-1]), allowed, n=1)
+        meant = f"did you mean {close[0]!r}? " if close else ""
+        return UsageError(f"{where}: unknown key {key!r}", f"{meant}allowed here: {', '.join(allowed)}")
+    if first["type"] == "missing":
+        return UsageError(f"{where}: the key {key!r} is missing", "add it")
+    message = first["msg"].removeprefix("Value error, ")
+    return UsageError(f"{where}: {key} is {first['input']!r}: {message[:1].lower()}{message[1:]}", "correct the value")
+
+
+def _table_at(model: type[Strict], location: tuple[int | str, ...]) -> type[Strict]:
+    """The model of the nested table that a location leads to."""
+    for part in location:
+        if isinstance(part, int):
+            continue
+        field = model.model_fields.get(part)
+        nested = field and _model_in(field.annotation)
+        if not nested:
+            return model
+        model = nested
+    return model
+
+
+def _model_in(annotation: Any) -> type[Strict] | None:
+    if get_origin(annotation) is None:
+        return annotation if isinstance(annotation, type) and issubclass(annotation, Strict) else None
+    return next((found for found in map(_model_in, get_args(annotation)) if found), None)

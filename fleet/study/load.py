@@ -1,0 +1,159 @@
+"""A study file in, a frozen `Study` out: strict keys, relative paths resolved, every task checked before any runs.
+
+name, description
+[checkpoint]  source, mtp, digest       `source` is "demo", a directory, or a path that starts with ~ (the node's home)
+[prompts]     file, ids, categories     `file` is relative to the study
+[engine]      settings that are the same in every task
+[matrix]      axes: one task per combination
+[protocol]    how often, how long, in which order
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+
+from fleet.errors import UsageError
+from fleet.strict import Strict, read_toml
+from fleet.study.matrix import Axis, combinations
+from fleet.study.prompts import read_prompts, select_prompts
+from fleet.study.study import NAME_PATTERN, Study
+from worker.contract.errors import TaskError
+from worker.contract.task import (
+    BUNDLED_CHECKPOINT,
+    CheckpointRef,
+    ComputeDtype,
+    Eviction,
+    Order,
+    Protocol,
+    ReadPath,
+    Rollback,
+    Task,
+    VerifyMode,
+    VerifyRecords,
+)
+
+ALL_SLOTS = "all"
+"""The word for a pool that holds every expert."""
+
+
+class _Checkpoint(Strict):
+    source: str
+    mtp: str | None = None
+    digest: str | None = None
+
+
+class _Prompts(Strict):
+    file: str
+    ids: list[str] | None = None
+    categories: list[str] | None = None
+
+
+class _Engine(Strict):
+    compute_dtype: ComputeDtype | None = None
+    prefill_chunk_tokens: int | None = None
+    reader_threads: int | None = None
+    read_path: ReadPath | None = None
+    verify_records: VerifyRecords | None = None
+
+
+def _slots(value: object) -> object:
+    if value == ALL_SLOTS or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+        return value
+    raise ValueError(f'expected a whole number from 1, or the word "{ALL_SLOTS}"')
+
+
+_Slots = Annotated[int | str, BeforeValidator(_slots)]
+
+
+class _Matrix(Strict):
+    verify_width: list[int] | None = None
+    slots_per_layer: list[_Slots] | None = None
+    verify_mode: list[VerifyMode] | None = None
+    rollback: list[Rollback] | None = None
+    eviction: list[Eviction] | None = None
+
+
+class _Protocol(Strict):
+    max_tokens: int | None = None
+    repeats: int | None = None
+    warmup_tokens: int | None = None
+    rewarm_tokens: int | None = None
+    order: Order | None = None
+    instrumented_repeats: int | None = None
+    pin_hot_experts: int | None = None
+    pin_calibration_tokens: int | None = None
+    stop_at_eos: bool | None = None
+
+
+class _StudyFile(Strict):
+    name: str
+    description: str = ""
+    checkpoint: _Checkpoint
+    prompts: _Prompts
+    engine: _Engine = _Engine()
+    matrix: _Matrix = _Matrix()
+    protocol: _Protocol = _Protocol()
+
+
+def load_study(path: Path) -> Study:
+    """Read one study file.
+
+    Raises: UsageError naming the file, the key and what is allowed there.
+    """
+    path = path.absolute()
+    file = read_toml(path, _StudyFile)
+    if not NAME_PATTERN.fullmatch(file.name):
+        raise UsageError(
+            f"{path}: name is {file.name!r}", "use at most 48 lower-case letters, digits, '.', '_' and '-', no space"
+        )
+    prompts = select_prompts(
+        read_prompts(_beside(path, file.prompts.file)),
+        ids=file.prompts.ids,
+        categories=file.prompts.categories,
+        where=str(path),
+    )
+    checkpoint = CheckpointRef(
+        source=_checkpoint_path(path, file.checkpoint.source),
+        mtp=None if file.checkpoint.mtp is None else _checkpoint_path(path, file.checkpoint.mtp),
+        digest=file.checkpoint.digest,
+    )
+    try:
+        fixed = {"checkpoint": checkpoint, "prompts": prompts, "protocol": Protocol(**_named(file.protocol))}
+        tasks = tuple(_task(fixed | _named(file.engine) | axes) for axes in combinations(_axes(path, file.matrix)))
+    except TaskError as error:
+        raise UsageError(f"{path}: {error.message}", error.hint or "correct the value") from error
+    return Study(name=file.name, description=file.description, tasks=tasks, path=path)
+
+
+def _task(settings: dict[str, Any]) -> Task:
+    return Task(**settings)
+
+
+def _named(table: Strict) -> dict[str, Any]:
+    """The settings that the file names; the rest keep the task's defaults."""
+    return {key: value for key, value in table.model_dump().items() if value is not None}
+
+
+def _axes(path: Path, matrix: _Matrix) -> dict[str, list[Axis]]:
+    axes: dict[str, list[Axis]] = {}
+    for name, values in _named(matrix).items():
+        if not values:
+            raise UsageError(f"{path}: matrix.{name} is empty", "name at least one value, or leave the key out")
+        if twice := [value for i, value in enumerate(values) if value in values[:i]]:
+            raise UsageError(f"{path}: matrix.{name} names {twice[0]!r} twice", "name each value once")
+        axes[name] = [None if name == "slots_per_layer" and value == ALL_SLOTS else value for value in values]
+    return axes
+
+
+def _beside(study: Path, name: str) -> Path:
+    return study.parent / Path(name).expanduser()
+
+
+def _checkpoint_path(study: Path, name: str) -> str:
+    """Relative paths start at the study file; a path that starts with ~ stays, so each node reads its own home."""
+    if name == BUNDLED_CHECKPOINT or name.startswith("~"):
+        return name
+    return str((study.parent / name).resolve())

@@ -1,0 +1,53 @@
+"""A study as a frozen value: what was asked, resolved to the last setting, before anything runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NewType
+
+from worker.contract.task import Task
+
+StudyId = NewType("StudyId", str)
+
+NAME_PATTERN = re.compile(r"[a-z0-9]([a-z0-9._-]{0,46}[a-z0-9])?")
+"""Safe as a file name, as a Ray label and as part of a path in the store."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """A named set of tasks. `path` is the file it came from; it is no part of the identity."""
+
+    name: str
+    description: str
+    tasks: tuple[Task, ...]
+    path: Path
+    edition: int = 1
+    """Counts deliberate repetitions of the same tasks; each is a study of its own."""
+
+    @property
+    def id(self) -> StudyId:
+        """The name, a hash of the tasks, and the edition when it is not the first: an edited study is another study."""
+        digest = hashlib.sha256("\n".join(task.id for task in self.tasks).encode()).hexdigest()[:8]
+        return StudyId(f"{self.name}-{digest}" + (f"-{self.edition}" if self.edition > 1 else ""))
+
+    def in_edition(self, edition: int) -> Study:
+        return dataclasses.replace(self, edition=edition)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The resolved study as it is stored: every task with every setting."""
+        return {
+            "study_id": self.id,
+            "name": self.name,
+            "description": self.description,
+            "edition": self.edition,
+            "path": str(self.path),
+            "tasks": [{"task_id": task.id, **task.to_dict()} for task in self.tasks],
+        }
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), ensure_ascii=False)
