@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fleet.nodes.node import Node
+from fleet.errors import UsageError
+from fleet.nodes.node import Node, NodeName
 from fleet.nodes.shape import ModelShape
-from worker.contract.task import Task
+from worker.contract.task import Task, TaskId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,3 +45,18 @@ def fits(task: Task, node: Node, shape: ModelShape | None) -> Fit | Unfit:
             f'{shape.num_experts} experts; "all" keeps every one'
         )
     return Fit()
+
+
+def admit(
+    tasks: Sequence[Task], nodes: Sequence[Node], shape: ModelShape | None
+) -> dict[tuple[TaskId, NodeName], bool]:
+    """Which task fits which node, once it is sure that every task fits at least one.
+
+    Raises: UsageError with the reason of the first task that fits nowhere; a task like that would wait for ever.
+    """
+    answers = {(task.id, node.name): fits(task, node, shape) for task in tasks for node in nodes}
+    for task in tasks:
+        reasons = [answer.reason for node in nodes if isinstance(answer := answers[task.id, node.name], Unfit)]
+        if nodes and len(reasons) == len(nodes):
+            raise UsageError(f"a task of this study fits no machine: {reasons[0]}", "correct the study's matrix")
+    return {key: isinstance(answer, Fit) for key, answer in answers.items()}

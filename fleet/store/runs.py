@@ -68,6 +68,13 @@ class RunStore:
     def holds(self, study_id: StudyId, task_id: TaskId, attempt_id: str) -> bool:
         return attempt_folder(self.directory, study_id, task_id, attempt_id).is_dir()
 
+    def count_rows(self, study_id: StudyId, task_id: TaskId, attempt_id: str) -> dict[str, int]:
+        """The number of rows per table of a stored attempt, read from the files' own metadata."""
+        folder = attempt_folder(self.directory, study_id, task_id, attempt_id)
+        return {
+            name: pq.read_metadata(path).num_rows for name in SCHEMAS if (path := table_file(folder, name)).exists()
+        }
+
     def append(self, tables: Mapping[str, pa.Table], *, study_id: StudyId, task_id: TaskId, attempt_id: str) -> Path:
         """Store the tables of one attempt under their final name, after they have reached the disk.
 
@@ -86,9 +93,11 @@ class RunStore:
             _sync_directory(part)
             part.rename(final)
             _sync_directory(final.parent)
-        except (OSError, pa.ArrowException) as error:
+        except BaseException as error:
             shutil.rmtree(part, ignore_errors=True)
-            raise _storage_error(self.directory, error) from error
+            if isinstance(error, OSError | pa.ArrowException):
+                raise _storage_error(self.directory, error) from error
+            raise
         return final
 
     def scan(self, study_id: StudyId, attempts: Collection[str] | None = None) -> dict[str, pa.Table]:
@@ -144,7 +153,7 @@ def _remove_quietly(path: Path) -> None:
         return
 
 
-def _storage_error(directory: Path, error: Exception) -> StorageError:
+def _storage_error(directory: Path, error: BaseException) -> StorageError:
     code = getattr(error, "errno", None)
     reason = (getattr(error, "strerror", None) or str(error)).splitlines()[0]
     full = code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -1,0 +1,154 @@
+"""The embedded cluster: a private Ray on this machine for as long as one command runs.
+
+It listens on the loopback address only, is opened by a token that nobody else can read, keeps its files in a directory
+of its own, and takes both away at the end. What a killed predecessor left behind is cleared first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import psutil
+
+from fleet.cluster.actors import HOST_LABEL, SLOT_RESOURCE
+from fleet.errors import ClusterError
+from fleet.nodes.node import Node
+
+PREFIX = "fr-"
+"""Short, because Ray puts sockets below it and a socket's path may have at most 103 bytes."""
+OBJECT_STORE_BYTES = 128 << 20
+"""Tables are small; Ray's default would take gigabytes from the benchmark."""
+PIDS_FILE = "processes.json"
+
+_RAY_ENVIRONMENT = {
+    "RAY_AUTH_MODE": "token",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # Ray's default of 15 would be inherited by the benchmark
+    "RAY_memory_monitor_refresh_ms": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+
+
+@contextlib.contextmanager
+def embedded(node: Node) -> Iterator[None]:
+    """Run a Ray of one node, this machine, while the block lasts.
+
+    Raises: ClusterError when Ray does not start.
+    """
+    _sweep()
+    directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=_short_temp()))
+    with contextlib.ExitStack() as cleanup:
+        cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
+        cleanup.enter_context(_environment(_RAY_ENVIRONMENT | {"RAY_AUTH_TOKEN_PATH": str(_write_token(directory))}))
+        cleanup.callback(_shut_down)
+        _start(node, directory)
+        cleanup.enter_context(_termination_as_interrupt())
+        yield
+
+
+def _start(node: Node, directory: Path) -> None:
+    import ray
+
+    before = {child.pid for child in psutil.Process().children()}
+    try:
+        ray.init(
+            address="local",
+            num_cpus=1,
+            num_gpus=0,
+            resources={SLOT_RESOURCE: 1},
+            labels={HOST_LABEL: node.name},
+            object_store_memory=OBJECT_STORE_BYTES,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            _temp_dir=str(directory / "ray"),
+            _node_ip_address="127.0.0.1",
+        )
+    except Exception as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        message = f"Ray could not be started on this machine: {reason}"
+        raise ClusterError(message, "end other Ray processes, or try again") from error
+    processes = [child for child in psutil.Process().children() if child.pid not in before]
+    (directory / PIDS_FILE).write_text(json.dumps([[child.pid, child.create_time()] for child in processes]))
+
+
+def _shut_down() -> None:
+    if "ray" in sys.modules:
+        import ray
+
+        ray.shutdown()
+
+
+def _write_token(directory: Path) -> Path:
+    path = directory / "token"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as handle:
+        handle.write(secrets.token_hex(32))
+    return path
+
+
+def _short_temp() -> str:
+    return "/tmp" if Path("/tmp").is_dir() else tempfile.gettempdir()  # noqa: S108 - see PREFIX; mkdtemp is private
+
+
+@contextlib.contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    """Ray's processes read these from the environment that they inherit; it is put back afterwards."""
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextlib.contextmanager
+def _termination_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP stop a study as cleanly as Ctrl-C does."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    previous: dict[signal.Signals, Any] = {}
+    try:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            previous[number] = signal.signal(number, interrupt)
+    except ValueError:
+        pass  # not the main thread: then the caller's signals are the caller's
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _sweep() -> None:
+    """Clear what a killed driver left behind: its files, and its Ray processes where the system did not end them."""
+    for directory in Path(_short_temp()).glob(f"{PREFIX}*-*"):
+        owner = directory.name.removeprefix(PREFIX).split("-")[0]
+        try:
+            if directory.stat().st_uid != os.getuid() or not owner.isdecimal() or psutil.pid_exists(int(owner)):
+                continue
+            left: list[list[Any]] = json.loads((directory / PIDS_FILE).read_text())
+        except (OSError, ValueError):
+            left = []
+        for pid, created in left:
+            with contextlib.suppress(psutil.Error):
+                process = psutil.Process(pid)
+                if process.create_time() == created:
+                    process.kill()
+        shutil.rmtree(directory, ignore_errors=True)

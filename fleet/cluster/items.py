@@ -1,0 +1,92 @@
+"""What travels between the head and the supervisor of one attempt: small frozen values, each with its attempt's id."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from fleet.nodes.node import NodeName
+from fleet.study.study import StudyId
+from worker.contract.outcome import Outcome
+from worker.contract.spool import Progress
+from worker.contract.task import Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What the head tells a supervisor to do.
+
+    `worker_argv` is how the benchmark's command line begins; `spool` the folder that gets one directory per attempt.
+    """
+
+    study_id: StudyId
+    task: Task
+    attempt_id: str
+    node: NodeName
+    worker_argv: tuple[str, ...]
+    spool: Path
+    lock: Path | None = None
+    cache: Path | None = None
+    heartbeat_s: float = 5.0
+    poll_s: float = 0.2
+    grace_s: float = 3.0
+    """How long the benchmark may take to end by itself after it was told to stop."""
+
+    @property
+    def directory(self) -> Path:
+        return self.spool / self.attempt_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """The benchmark's process exists; it leads a process group of its own."""
+
+    attempt_id: str
+    supervisor_pid: int
+    pid: int
+    build_hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """The supervisor and the benchmark are alive, and there is nothing new."""
+
+    attempt_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advanced:
+    """The benchmark wrote a line of progress."""
+
+    attempt_id: str
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableItem:
+    """One table of the result."""
+
+    attempt_id: str
+    name: str
+    table: pa.Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """The benchmark ended by itself; when it completed, its tables came before."""
+
+    attempt_id: str
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vanished:
+    """The benchmark, its supervisor or its node is gone without an outcome."""
+
+    attempt_id: str
+    reason: str
+
+
+Item = Started | Heartbeat | Advanced | TableItem | Ended | Vanished

@@ -1,0 +1,150 @@
+"""The benchmark as a process: started fresh with a clean environment, followed through its spool, ended with its group.
+
+Nothing of Ray reaches it: its variables, thread limits and process group stay behind, so that the same command typed by
+hand on that machine measures the same.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from fleet.cluster.items import Order
+from worker.contract.spool import LOG_FILE, PROGRESS_FILE, Progress
+
+KEPT_VARIABLES = frozenset(
+    {"HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "LANGUAGE", "TZ", "TMPDIR"}
+    | {"LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SSL_CERT_FILE"}
+)
+KEPT_PREFIXES = ("LC_", "XDG_", "PYTHON")
+"""What a process needs to find its files. Everything else, above all RAY_* and *_NUM_THREADS, is left out."""
+
+
+def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in KEPT_VARIABLES or (name.startswith(KEPT_PREFIXES) and name != "PYTHONBREAKPOINT")
+    }
+
+
+def command_line(order: Order, task_file: Path) -> list[str]:
+    optional = {"--lock": order.lock, "--cache": order.cache}
+    return [
+        *order.worker_argv,
+        "run",
+        str(task_file),
+        *("--spool", str(order.directory)),
+        *("--study-id", order.study_id),
+        *("--attempt-id", order.attempt_id),
+        *("--node", order.node),
+        *("--parent-pid", str(os.getpid())),
+        *(word for flag, path in optional.items() if path is not None for word in (flag, str(path))),
+    ]
+
+
+class BenchmarkProcess:
+    """Owns one benchmark process and its process group."""
+
+    def __init__(self, order: Order) -> None:
+        """Write the task into the spool and start the process. Raises: OSError."""
+        directory = order.directory
+        directory.mkdir(parents=True, mode=0o700)
+        task_file = directory / "task.json"
+        task_file.write_text(order.task.to_json(), encoding="utf-8")
+        self._log = directory / LOG_FILE
+        self._progress = _Tail(directory / PROGRESS_FILE)
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command_line(order, task_file),
+                cwd=directory,
+                env=clean_environment(os.environ),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def wait(self, timeout_s: float) -> int | None:
+        """The exit status, or None when the process still runs after `timeout_s`."""
+        try:
+            status = self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+        self._signal_group(signal.SIGKILL)  # whatever the benchmark started and left behind
+        return status
+
+    def new_progress(self) -> list[Progress]:
+        """The lines of progress since the last call; a line that is still being written waits for the next one."""
+        found = []
+        for line in self._progress.lines():
+            try:
+                found.append(Progress.from_json(line))
+            except (ValueError, TypeError):
+                continue  # a foreign line is no reason to lose a measurement
+        return found
+
+    def stop(self, grace_s: float) -> None:
+        """End the process group: asked first, then killed."""
+        if self._process.poll() is None:
+            self._signal_group(signal.SIGTERM)
+            try:
+                self._process.wait(grace_s)
+            except subprocess.TimeoutExpired:
+                self._signal_group(signal.SIGKILL)
+                self._process.wait()
+        self._signal_group(signal.SIGKILL)
+
+    def epitaph(self, status: int) -> str:
+        """How a process ended that left no outcome: its signal or status, and the last line that it wrote."""
+        last = _last_line(self._log)
+        return f"the benchmark process {_manner(status)}" + (f"; its last words: {last}" if last else "")
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        try:
+            os.killpg(self._process.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return  # the group is gone; macOS answers EPERM for one that only holds zombies
+
+
+class _Tail:
+    """Reads a growing file of lines."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def lines(self) -> list[str]:
+        try:
+            with self._path.open("rb") as handle:
+                handle.seek(self._offset)
+                data = handle.read()
+        except FileNotFoundError:
+            return []
+        whole, newline, _ = data.rpartition(b"\n")
+        self._offset += len(whole) + len(newline)
+        return whole.decode("utf-8", errors="replace").splitlines()
+
+
+def _manner(status: int) -> str:
+    if status >= 0:
+        return f"ended with status {status} and no outcome"
+    try:
+        return f"was ended by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was ended by signal {-status}"
+
+
+def _last_line(path: Path) -> str:
+    try:
+        lines = path.read_bytes()[-4096:].decode("utf-8", errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1][:300] if lines else ""
