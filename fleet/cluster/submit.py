@@ -1,4 +1,4 @@
-"""Submit a study: admit it, settle what an earlier driver left, plan what is missing, run it on the embedded cluster."""
+"""Submit a study: admit it, settle what an earlier driver left, plan what is missing, run it on this machine."""
 
 from __future__ import annotations
 

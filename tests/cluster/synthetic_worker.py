@@ -38,7 +38,7 @@ def main() -> int:
     arguments = _parse()
     task = Task.from_json(Path(arguments.task).read_text(encoding="utf-8"))
     knobs = dict(word.split("=", 1) for prompt in task.prompts for word in prompt.text.split() if "=" in word)
-    marker = Path(knobs.get("marker", arguments.spool))
+    marker = Path(knobs.get("marker") or arguments.spool)
     starts = _count_start(marker, task, arguments)
     if "environment" in knobs:
         seen = {"environment": dict(os.environ), "nice": os.nice(0), "modules": sorted(sys.modules)}

@@ -1,0 +1,73 @@
+"""`fleet`: the command line of the head. Each command is a file: it parses, makes one call, and renders.
+
+stdout carries the answer, stderr progress and messages. Any `FleetError` becomes one line `error:`, one line `hint:`
+and its exit code; a traceback always means a defect.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from fleet.cli import demo, report, status, submit
+from fleet.errors import FleetError
+
+app = typer.Typer(
+    name="fleet",
+    help="Benchmark streaming MoE decode and MTP self-speculation on Apple-Silicon Macs, and compare the machines.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("demo")(demo.demo)
+app.command("submit")(submit.submit)
+app.command("status")(status.status)
+app.command("report")(report.report)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"fleet {version('mlx-fleet')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and end.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    del version
+
+
+def main() -> int:
+    """Run a command line; return its exit code."""
+    import click
+
+    try:
+        status_code = app(standalone_mode=False)
+    except FleetError as error:
+        _print_error(error.message, error.hint)
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        _print_error("interrupted", "")
+        return 130
+    return status_code if isinstance(status_code, int) else 0
+
+
+def _print_error(message: str, hint: str) -> None:
+    print(f"error: {message}", file=sys.stderr)
+    if hint:
+        print(f"hint: {hint}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""Words for what the commands print: tasks, spans of time and the command that goes on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from worker.contract.task import Task
+
+
+def task_label(task: Task) -> str:
+    """A task by what usually varies, then by what differs from the default."""
+    slots = "all" if task.slots_per_layer is None else task.slots_per_layer
+    words = [f"width {task.verify_width}", f"slots {slots}"]
+    words += [value for value, usual in ((task.verify_mode, "batched"), (task.rollback, "capture")) if value != usual]
+    if task.eviction != "lru":
+        words.append(task.eviction)
+    return ", ".join(words)
+
+
+def span(seconds: float) -> str:
+    """A span of time, as short as it can be said."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
