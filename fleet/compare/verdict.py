@@ -183,8 +183,8 @@ def _sample_flags(row: RowSamples, estimates: Sequence[tuple[str, Estimate]]) ->
             )
         elif _relative_width(value) > WIDE_INTERVAL_RATIO:
             share = f"{_relative_width(value):.0%}"
-            text = f"{name}: the interval spans {share} of the median; add repeats, or split the prompts"
-            found.append(Flag(name="wide_interval", level="warning", message=text))
+            text = f"{name}: the interval spans {share} of the median; the prompts table tells prompts from repeats"
+            found.append(Flag(name="wide_interval", level="note", message=text))
     for path in ("greedy", "speculative"):
         spread = max((_spread(group) for group in grouped(row.prompts, path, lambda r: r.decode_tok_s)), default=0.0)
         if spread > UNSTABLE_REPEATS_RATIO:

@@ -18,7 +18,7 @@ from fleet.report.cells import label, printable
 from fleet.report.hardware import HardwareReport, ReportRow
 
 GREEDY_COLOUR, SPECULATIVE_COLOUR = "#8a8f98", "#2f7de1"
-_WIDTH, _STEP = 560, 26
+_WIDTH, _STEP = 380, 22
 _Datum = dict[str, str | float | None]
 
 
@@ -41,19 +41,28 @@ def speed_chart(report: HardwareReport) -> str | None:
         scale=alt.Scale(domain=["greedy", "speculative"], range=[GREEDY_COLOUR, SPECULATIVE_COLOUR]),
         legend=alt.Legend(orient="top"),
     )
-    return _svg(data, "decode tokens per second", colour, baseline=None)
+    return _svg(data, _order(report), "decode tokens per second", colour, baseline=None)
 
 
 def speedup_chart(report: HardwareReport) -> str | None:
     """Draw speculative over greedy rates, with the line at which both are equal."""
     data = [datum for row in _drawable(report) for datum in _datum(row, row.figures.speedup, "speedup")]
-    return (
-        _svg(data, "speedup (speculative / greedy)", alt.ColorValue(SPECULATIVE_COLOUR), baseline=1.0) if data else None
-    )
+    if not data:
+        return None
+    colour = alt.ColorValue(SPECULATIVE_COLOUR)
+    return _svg(data, _order(report), "speedup (speculative / greedy)", colour, baseline=1.0)
 
 
 def _drawable(report: HardwareReport) -> Sequence[ReportRow]:
     return [row for row in report.rows if row.figures.comparable]
+
+
+def _order(report: HardwareReport) -> list[str]:
+    """The labels of all machines' rows, narrow before wide and small before large."""
+    rows = sorted(
+        _drawable(report), key=lambda row: (row.figures.key.verify_width or 0, row.figures.key.slots_per_layer or 0)
+    )
+    return list(dict.fromkeys(printable(label(row)) for row in rows))
 
 
 def _datum(row: ReportRow, value: Estimate, path: str) -> list[_Datum]:
@@ -72,15 +81,20 @@ def _datum(row: ReportRow, value: Estimate, path: str) -> list[_Datum]:
     ]
 
 
-def _svg(data: list[_Datum], title: str, colour: alt.Color | alt.ColorValue, baseline: float | None) -> str:
-    order = list(dict.fromkeys(str(datum["row"]) for datum in data))
+def _svg(
+    data: list[_Datum], order: list[str], title: str, colour: alt.Color | alt.ColorValue, baseline: float | None
+) -> str:
     y = alt.Y("row:N", title=None, sort=order, axis=alt.Axis(labelLimit=320, ticks=False, domain=False))
     offset = alt.YOffset("path:N", sort=["greedy", "speculative"])
     base = alt.Chart(alt.InlineData(values=data))
     zero = alt.Scale(zero=True)
     layers: list[alt.Chart] = [
         base.mark_rule(strokeWidth=3, opacity=0.55).encode(
-            x=alt.X("low:Q", title=title, scale=zero), x2="high:Q", y=y, yOffset=offset, color=colour
+            x=alt.X("low:Q", title=title, scale=zero, axis=alt.Axis(tickCount=6)),
+            x2="high:Q",
+            y=y,
+            yOffset=offset,
+            color=colour,
         ),
         base.mark_point(filled=True, size=70, opacity=1).encode(
             x=alt.X("median:Q", title=title, scale=zero), y=y, yOffset=offset, color=colour
@@ -92,7 +106,9 @@ def _svg(data: list[_Datum], title: str, colour: alt.Color | alt.ColorValue, bas
         alt.layer(*layers)
         .properties(width=_WIDTH, height=alt.Step(_STEP))
         .facet(
-            row=alt.Row("machine:N", title=None, header=alt.Header(labelAngle=0, labelAlign="left", labelOrient="top"))
+            row=alt.Row(
+                "machine:N", title=None, header=alt.Header(labelAngle=0, labelAnchor="start", labelOrient="top")
+            )
         )
         .resolve_scale(y="independent")
         .configure_view(stroke=None)
