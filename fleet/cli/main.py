@@ -46,21 +46,13 @@ def _root(
 
 
 def main() -> int:
-    """Run a command line; return its exit code."""
-    import click
-
+    """Run a command line. Wrong arguments end with exit code 2 and Ctrl-C with 130, both told by typer itself."""
     try:
-        status_code = app(standalone_mode=False)
+        app()
     except FleetError as error:
         _print_error(error.message, error.hint)
         return error.exit_code
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        _print_error("interrupted", "")
-        return 130
-    return status_code if isinstance(status_code, int) else 0
+    return 0
 
 
 def _print_error(message: str, hint: str) -> None:
