@@ -121,7 +121,7 @@ def _warnings(rows: Sequence[Row], num_synthetic: int, num_superseded: int) -> l
     found: list[str] = []
     if num_synthetic:
         found.append(
-            f"{num_synthetic} synthetic row{_s(num_synthetic)} left out: a simulation made them, not a machine"
+            f"{num_synthetic} synthetic row{_s(num_synthetic)} left out: made by a simulation, not by a machine"
         )
     if num_superseded:
         found.append(

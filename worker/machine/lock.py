@@ -48,7 +48,7 @@ def holder_pid(path: Path = DEFAULT_LOCK) -> int | None:
         pid = int(_holder_file(path).read_text(encoding="ascii"))
     except (OSError, ValueError):
         return None
-    return pid if pid > 0 and psutil.pid_exists(pid) else None
+    return pid if 0 < pid < 2**31 and psutil.pid_exists(pid) else None
 
 
 def _busy(path: Path) -> str:

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from fleet.compare.stats import Estimate
+from fleet.report import markdown, terminal
+from fleet.report.cells import interval, number, percent, printable
+from fleet.report.hardware import HardwareReport, hardware_report
+from fleet.report.tables import sections
+from tests.golden.situations import PROMPTS, SITUATIONS
+from tests.golden.study_tables import RunSpec, study_tables
+
+HOSTILE = ("[red]x[/red]", "a|b", "<b>&amp;", "`code`", "\x1b[31mred", "line\nbreak", "x](http://e.example)", "*")
+
+
+def terminal_text(report: HardwareReport, *, width: int = 100, colour: bool = False) -> str:
+    out = io.StringIO()
+    terminal.render(
+        report, Console(file=out, width=width, force_terminal=colour, color_system="standard" if colour else None)
+    )
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("name", sorted(SITUATIONS))
+def test_every_situation_fits_a_hundred_columns(name: str) -> None:
+    text = terminal_text(SITUATIONS[name]().report())
+    assert max(len(line) for line in text.splitlines()) <= 100
+
+
+def test_no_speed_is_broken_over_two_lines_at_a_hundred_columns() -> None:
+    text = terminal_text(SITUATIONS["all_well"]().report())
+    assert "20.0 [20.0, 20.4]" in text
+    assert "30.0 [26.7, 38.4]" in text
+    assert "1.50x [1.31, 1.92]" in text
+
+
+def test_the_first_lines_say_whether_to_trust_the_report() -> None:
+    assert "Trustworthy. 4 rows: 4 identical" in terminal_text(SITUATIONS["all_well"]().report()).splitlines()[1]
+    assert "Not trustworthy" in terminal_text(SITUATIONS["wrong"]().report()).splitlines()[1]
+    assert "SYNTHETIC" in terminal_text(SITUATIONS["only_synthetic"]().report()).splitlines()[1]
+    assert "Nothing was measured" in terminal_text(SITUATIONS["empty_store"]().report()).splitlines()[1]
+
+
+def test_a_wrong_verdict_is_red_on_a_terminal() -> None:
+    assert "\x1b[1;31mwrong" in terminal_text(SITUATIONS["wrong"]().report(), colour=True)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_name_is_text_on_a_terminal(name: str) -> None:
+    report = hardware_report(study_tables(RunSpec(node=name)), study=name)
+    text = terminal_text(report, colour=True)
+    assert printable(name) in text
+    assert "\x1b[31mred" not in text
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_name_is_text_in_markdown(name: str) -> None:
+    text = markdown.render(hardware_report(study_tables(RunSpec(node=name)), study=name, warnings=[name]))
+    assert "<b>" not in text
+    assert "\x1b" not in text
+    assert "](http" not in text
+    tables = [line for line in text.splitlines() if line.startswith("|")]
+    header = next(line for line in tables if "| machine |" in line)
+    row = tables[tables.index(header) + 2]
+    assert row.replace("\\|", "").count("|") == header.count("|")
+
+
+def test_tables_without_rows_are_not_shown() -> None:
+    report = hardware_report(study_tables(RunSpec(prompts=PROMPTS, checks={})), study="s")
+    assert "Checks" not in {table.title for table in sections(report, "studio-1")}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"),
+        (0, "0"),
+        (0.0012, "0.00120"),
+        (0.0004, "4.00e-04"),
+        (0.05, "0.0500"),
+        (1.5, "1.50"),
+        (20.46, "20.5"),
+        (123.4, "123"),
+        (12345.6, "12346"),
+        (-1.5, "-1.50"),
+        (float("nan"), "-"),
+        (float("inf"), "-"),
+    ],
+)
+def test_numbers_keep_three_digits(value: float | None, text: str) -> None:
+    assert number(value) == text
+
+
+def test_a_share_just_below_one_is_not_shown_as_all() -> None:
+    assert [percent(value) for value in (None, 0.0, 0.375, 0.99999, 1.0)] == ["-", "0.0 %", "37.5 %", "99.9 %", "100 %"]
+
+
+def test_an_estimate_without_interval_shows_its_median_alone() -> None:
+    assert interval(Estimate(median=20.0, low=None, high=None, n=1)) == "20.0"
+    assert interval(Estimate(median=1.5, low=1.25, high=1.75, n=3), suffix="x") == "1.50x [1.25, 1.75]"
