@@ -41,7 +41,9 @@ def validate(data: Any, model: type[Model], *, where: str) -> Model:
 
 
 def _usage_error(error: ValidationError, model: type[Strict], where: str) -> UsageError:
-    first = error.errors(include_url=False)[0]
+    found = error.errors(include_url=False)
+    # A misspelt key is also a missing one; only the first of the two tells what happened.
+    first = next((entry for entry in found if entry["type"] == "extra_forbidden"), found[0])
     location = first["loc"]
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
     if first["type"] == "extra_forbidden":

@@ -1,0 +1,31 @@
+"""Labels name what varies; spans are short."""
+
+from __future__ import annotations
+
+import pytest
+
+from fleet.cli.text import span, task_label
+from worker.contract.task import CheckpointRef, Prompt, Task
+
+PROMPTS = (Prompt(id="p", category="c", text="t"),)
+
+
+def test_a_label_names_what_usually_varies_and_what_differs_from_the_default():
+    task = Task(checkpoint=CheckpointRef(source="demo"), prompts=PROMPTS)
+    assert task_label(task) == "width 3, slots all"
+    task = Task(
+        checkpoint=CheckpointRef(source="demo"),
+        prompts=PROMPTS,
+        verify_width=2,
+        slots_per_layer=16,
+        verify_mode="stepwise",
+        rollback="replay",
+    )
+    assert task_label(task) == "width 2, slots 16, stepwise, replay"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 s"), (59.4, "59 s"), (59.6, "1 min 00 s"), (65, "1 min 05 s"), (7260, "2 h 01 min")]
+)
+def test_spans(seconds, text):
+    assert span(seconds) == text
