@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from fleet.compare.records import Counters, Repeat, Step
 from fleet.compare.samples import PromptSamples
-from fleet.compare.stats import Estimate, estimate, estimate_ratio
+from fleet.compare.stats import Estimate, estimate_ratio
 
 GENERATION = ("decode", "verify")
 ALL_PHASES = ("prefill", "decode", "verify")
@@ -33,6 +33,7 @@ class Acceptance:
 class NoReplay:
     """The bound if bringing the recurrent state back to the accepted prefix cost nothing."""
 
+    replay_share_ratio: float | None
     tok_s: float | None
     speedup: float | None
 
@@ -112,16 +113,19 @@ def acceptance(repeats: Sequence[Repeat], steps: Sequence[Step]) -> Acceptance:
     )
 
 
-def no_replay(speculative: Sequence[Repeat], greedy: Sequence[Repeat]) -> NoReplay:
-    """Take the replay time out of the instrumented repeats, and set them against the instrumented greedy ones only."""
-    bounds = [
-        (r.decode_tokens - 1) / (r.decode_s - r.replay_s)
-        for r in speculative
-        if r.decode_tokens is not None and r.decode_s is not None and r.replay_s is not None and r.decode_s > r.replay_s
-    ]
-    tok_s = estimate([bounds]).median
-    greedy_tok_s = estimate([[rate for r in greedy if (rate := r.decode_tok_s) is not None]]).median
-    return NoReplay(tok_s=tok_s, speedup=_ratio(tok_s, greedy_tok_s))
+def no_replay(instrumented: Sequence[Repeat], rate: Estimate, speedup: Estimate) -> NoReplay:
+    """Take the replays' share of the instrumented repeats out of the measured figures.
+
+    Only the share is taken from the instrumented repeats: their barriers slow everything, and a bound made of their rates
+    would lie below what was measured. Without a replay the bound is the measured figure itself.
+    """
+    known = [(r.replay_s, r.decode_s) for r in instrumented if r.replay_s is not None and r.decode_s is not None]
+    share = _ratio(sum(replay for replay, _ in known), sum(decode for _, decode in known)) if known else None
+    if share is None or share >= 1:
+        return NoReplay(replay_share_ratio=share, tok_s=None, speedup=None)
+    return NoReplay(
+        replay_share_ratio=share, tok_s=_ratio(rate.median, 1 - share), speedup=_ratio(speedup.median, 1 - share)
+    )
 
 
 def stage_times(repeats: Sequence[Repeat]) -> StageTimes | None:

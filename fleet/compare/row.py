@@ -46,7 +46,10 @@ class Commits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """The memory split of one process after clearing reclaimable buffers; the parts add up to `active_bytes`."""
+    """The memory split of one process after clearing reclaimable buffers.
+
+    Weights, pool, head and the signed rest add up to `active_bytes`; staging is host memory beside them.
+    """
 
     active_bytes: int | None
     weights_bytes: int | None
@@ -122,9 +125,8 @@ def compare(row: RowSamples) -> Row:
     checks = verdict.combine_checks(row.prompts)
     figures = {path: _path(row.prompts, path) for path in ("greedy", "speculative")}
     speedup = relative.speedup(row.prompts) if comparable else NOT_MEASURED
-    no_replay = relative.no_replay(
-        row.select("speculative", instrumented=True), row.select("greedy", instrumented=True)
-    )
+    instrumented = row.select("speculative", instrumented=True)
+    rate = figures["speculative"].decode_tok_s if comparable else NOT_MEASURED
     return Row(
         key=row.key,
         first_run=row.prompts[0].run,
@@ -138,8 +140,8 @@ def compare(row: RowSamples) -> Row:
         commits=_commits(speculative),
         disk_load_ratio=relative.disk_load_ratio(speculative, greedy) if comparable else None,
         disk_load_ratio_total=relative.disk_load_ratio_total(speculative, greedy) if comparable else None,
-        no_replay=no_replay if comparable else NoReplay(tok_s=None, speedup=None),
-        stages=relative.stage_times(row.select("speculative", instrumented=True)),
+        no_replay=relative.no_replay(instrumented, rate, speedup),
+        stages=relative.stage_times(instrumented),
         peak_bytes=relative.maximum([figures["greedy"].peak_bytes, figures["speculative"].peak_bytes]),
         memory=_memory([prompt.run for prompt in row.prompts]),
         checks=checks,

@@ -94,6 +94,11 @@ def combine_checks(prompts: Iterable[PromptSamples]) -> tuple[CheckResult, ...]:
     )
 
 
+def expected_checks(verify_width: int | None) -> tuple[str, ...]:
+    """The controls that a row must show; a width of one drafts nothing, so it says nothing about the head."""
+    return tuple(name for name in EXPECTED_CHECKS if verify_width != 1 or name != "mtp_attachment")
+
+
 def flags(
     row: RowSamples,
     *,
@@ -104,7 +109,7 @@ def flags(
     """List every reason for care, the gravest first. `estimates` are the row's named figures that have intervals."""
     found = [
         *_exactness_flags(exactness),
-        *_check_flags(checks),
+        *_check_flags(checks, expected_checks(row.key.verify_width)),
         *_state_flags(row),
         *_sample_flags(row, estimates),
     ]
@@ -122,7 +127,7 @@ def _exactness_flags(exactness: Exactness | None) -> list[Flag]:
     return []
 
 
-def _check_flags(checks: Sequence[CheckResult]) -> list[Flag]:
+def _check_flags(checks: Sequence[CheckResult], expected: Sequence[str]) -> list[Flag]:
     found: list[Flag] = []
     for check in checks:
         detail = f": {check.details[0]}" if check.details else ""
@@ -135,7 +140,7 @@ def _check_flags(checks: Sequence[CheckResult]) -> list[Flag]:
             text = f"check {check.name} failed {check.num_failed} of {check.num_run} times{detail}"
             found.append(Flag(name="check_failed", level="error", message=text))
     names = {check.name for check in checks}
-    missing = [name for name in EXPECTED_CHECKS if name not in names]
+    missing = [name for name in expected if name not in names]
     if missing:
         text = f"no result of the check{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
         found.append(Flag(name="check_missing", level="warning", message=text))

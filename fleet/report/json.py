@@ -62,6 +62,7 @@ def row_dict(row: ReportRow) -> dict[str, Any]:
         "accept_unconditional_ratio": _list(figures.acceptance.unconditional),
         **dataclasses.asdict(figures.commits),
         "disk_load_ratio_total": figures.disk_load_ratio_total,
+        "replay_share_ratio": figures.no_replay.replay_share_ratio,
         "no_replay_tok_s": figures.no_replay.tok_s,
         "no_replay_speedup": figures.no_replay.speedup,
         "stages_s_per_step": _stages(figures.stages),

@@ -145,7 +145,7 @@ def speculation_table(rows: Sequence[ReportRow]) -> Table:
     return table(
         "Speculation",
         "accepted: share of drafts at each position, given that those before it were accepted. "
-        "bound: the rate if replays cost nothing (instrumented repeat).",
+        "bound: the measured rate and speedup if the replays' share of the time fell away.",
         (
             *_which_columns(rows),
             "accept",
@@ -204,7 +204,8 @@ def memory_table(rows: Sequence[ReportRow]) -> Table:
     )
     return table(
         "Memory split",
-        "MiB after clearing reclaimable buffers; the parts add up to active, unattributed is what is left (signed).",
+        "MiB after clearing reclaimable buffers. active = weights + expert pool + mtp head + unattributed (signed); "
+        "staging is host memory beside it.",
         (*_which_columns(rows), *(name.removesuffix("_bytes").replace("_", " ") for name in names)),
         _which_align(rows) + "r" * len(names),
         [

@@ -201,7 +201,7 @@ def _repeat(
         "sequence_index": sequence,
         "num_tokens": prompt.num_tokens,
         "decode_tokens": prompt.num_tokens,
-        "stop_reason": "max_tokens",
+        "stop_reason": "length",
         "prefill_s": 0.5,
         "ttft_s": 0.55,
         "decode_s": decode_s,

@@ -10,6 +10,7 @@ from fleet.compare import relative
 from fleet.compare.records import Repeat, Step
 from fleet.compare.row import compare
 from fleet.compare.samples import RowSamples, collect
+from fleet.compare.stats import Estimate
 from tests.golden.study_tables import PromptSpec, RunSpec, study_tables
 
 
@@ -111,15 +112,24 @@ def test_a_position_that_was_not_drafted_does_not_count_as_refused() -> None:
     assert relative.acceptance((), steps).conditional == (3 / 4, 1 / 2)
 
 
-def test_no_replay_bound_takes_the_replay_time_out_of_the_instrumented_repeat() -> None:
-    row = row_of(RunSpec(repeat_columns={"replay_s": 0.8}))
-    found = relative.no_replay(row.select("speculative", instrumented=True), row.select("greedy", instrumented=True))
-    assert found.tok_s == pytest.approx(96 / (4.8 - 0.8))
-    assert found.speedup == pytest.approx((96 / 4.0) / (96 / 6.0))
+def test_no_replay_bound_takes_the_replays_share_out_of_the_measured_figures() -> None:
+    row = row_of(RunSpec(repeat_columns={"replay_s": 0.96}))
+    found = compare(row).no_replay
+    assert found.replay_share_ratio == pytest.approx(0.96 / 4.8)
+    assert found.tok_s == pytest.approx(30.0 / 0.8)
+    assert found.speedup == pytest.approx(1.5 / 0.8)
+
+
+def test_without_replays_the_bound_is_the_measured_figure() -> None:
+    row = compare(ROW)
+    assert (row.no_replay.tok_s, row.no_replay.speedup) == (row.speculative.decode_tok_s.median, row.speedup.median)
 
 
 def test_no_replay_bound_is_null_without_a_replay_time() -> None:
-    assert relative.no_replay(SPECULATIVE, GREEDY) == relative.NoReplay(tok_s=None, speedup=None)
+    rate = Estimate(median=30.0, low=None, high=None, n=1)
+    assert relative.no_replay(SPECULATIVE, rate, rate) == relative.NoReplay(
+        replay_share_ratio=None, tok_s=None, speedup=None
+    )
 
 
 def test_stage_times_are_per_step_and_the_rest_is_signed() -> None:

@@ -111,6 +111,12 @@ def test_each_weakness_is_flagged_in_words(spec: RunSpec, name: str, level: str,
     assert any(says in flag.message for flag in found)
 
 
+def test_a_width_of_one_drafts_nothing_and_needs_no_check_of_the_head() -> None:
+    checks = {name: (3, 0) for name in CHECKS if name != "mtp_attachment"}
+    assert row_of(RunSpec(prompts=(STEADY,), verify_width=1, checks=checks)).flags == ()
+    assert flag_names(row_of(RunSpec(prompts=(STEADY,), verify_width=2, checks=checks))) == {"check_missing"}
+
+
 def test_a_row_measured_by_two_builds_is_flagged() -> None:
     row = row_of(
         RunSpec(prompts=(STEADY,), task_id="t1"),
