@@ -1,0 +1,1 @@
+"""A checkpoint on disk: what a source holds, and the layout that experts stream from."""
