@@ -1,0 +1,1 @@
+"""Greedy decoding: the reference that every fast path must equal."""

@@ -1,0 +1,152 @@
+"""What the pools saw: counts by phase, and on request every routing decision.
+
+One `Telemetry` serves all layers of a model. It is reset before every repeat. In a model whose experts are all resident
+the routed ids stay on the device while the run is timed; they are read and counted when the repeat is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Literal
+
+import mlx.core as mx
+import numpy as np
+from numpy.typing import NDArray
+
+Phase = Literal["prefill", "decode", "verify"]
+PHASES: tuple[Phase, ...] = ("prefill", "decode", "verify")
+
+
+@dataclass(slots=True)
+class PhaseCounters:
+    """Sums over all layers and forwards of one phase; the columns of `schema.COUNTERS` that this engine fills.
+
+    `num_routed` counts distinct experts per forward and layer; each was either resident (a hit) or read (a disk load).
+    """
+
+    num_forwards: int = 0
+    num_routed: int = 0
+    num_hits: int = 0
+    num_disk_loads: int = 0
+    disk_bytes: int = 0
+    num_layers_fast: int = 0
+    num_layers_fallback: int = 0
+    route_wait_s: float = 0.0
+    read_wait_s: float = 0.0
+
+    def to_row(self) -> dict[str, int | float]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routing:
+    """One layer of one forward. Shapes: `experts` [forward width, experts per token]."""
+
+    phase: Phase
+    forward_index: int
+    layer: int
+    experts: NDArray[np.int64]
+    num_union: int
+    num_hits: int
+
+    @property
+    def forward_width(self) -> int:
+        return self.experts.shape[0]
+
+
+@dataclass(slots=True)
+class _Deferred:
+    phase: Phase
+    forward_index: int
+    layers: list[int] = field(default_factory=list)
+    indices: list[mx.array] = field(default_factory=list)
+
+
+class Telemetry:
+    """Counters and, while `recording`, the routing trace of the current repeat."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self, *, recording: bool = False) -> None:
+        """Forget everything and say whether routing decisions are to be kept."""
+        self.counters: dict[Phase, PhaseCounters] = {}
+        self.recording = recording
+        self.routings: list[Routing] = []
+        self._deferred: list[_Deferred] = []
+        self._forward_index = -1
+        self._phase: Phase = "prefill"
+
+    @contextmanager
+    def forward(self, phase: Phase) -> Iterator[None]:
+        """Everything routed inside belongs to one forward of this phase."""
+        self._phase = phase
+        self._forward_index += 1
+        self.current.num_forwards += 1
+        self._open = _Deferred(phase, self._forward_index)
+        yield
+        if self._open.layers:
+            self._deferred.append(self._open)
+
+    @property
+    def current(self) -> PhaseCounters:
+        return self.counters.setdefault(self._phase, PhaseCounters())
+
+    def routed(self, layer: int, ids: NDArray[np.int64], *, num_union: int, num_hits: int, payload_bytes: int) -> None:
+        """Count one layer whose ids the host has read. Shapes: `ids` [width, experts per token]."""
+        counters = self.current
+        counters.num_layers_fallback += 1
+        self._count(counters, num_union, num_hits, payload_bytes)
+        if self.recording:
+            self.routings.append(
+                Routing(
+                    phase=self._phase,
+                    forward_index=self._forward_index,
+                    layer=layer,
+                    experts=ids,
+                    num_union=num_union,
+                    num_hits=num_hits,
+                )
+            )
+
+    def defer(self, layer: int, indices: mx.array) -> None:
+        """Keep one resident layer's ids on the device until `settle`. Shapes: [1, width, experts per token]."""
+        self._open.layers.append(layer)
+        self._open.indices.append(indices)
+
+    def forget_last_forward(self) -> None:
+        """Uncount a forward that was submitted ahead and whose result nobody used. It must have been deferred whole."""
+        item = self._deferred.pop()
+        self.counters[item.phase].num_forwards -= 1
+        self._forward_index -= 1
+
+    def settle(self) -> None:
+        """Read and count what was deferred. Call it outside timed regions."""
+        for item in self._deferred:
+            counters = self.counters[item.phase]
+            for layer, indices in zip(item.layers, item.indices, strict=True):
+                ids = np.array(indices).astype(np.int64).reshape(-1, indices.shape[-1])
+                num_union = len(np.unique(ids))
+                counters.num_layers_fast += 1
+                self._count(counters, num_union, num_union, 0)
+                if self.recording:
+                    self.routings.append(
+                        Routing(
+                            phase=item.phase,
+                            forward_index=item.forward_index,
+                            layer=layer,
+                            experts=ids,
+                            num_union=num_union,
+                            num_hits=num_union,
+                        )
+                    )
+        self._deferred = []
+
+    @staticmethod
+    def _count(counters: PhaseCounters, num_union: int, num_hits: int, payload_bytes: int) -> None:
+        counters.num_routed += num_union
+        counters.num_hits += num_hits
+        counters.num_disk_loads += num_union - num_hits
+        counters.disk_bytes += (num_union - num_hits) * payload_bytes

@@ -1,0 +1,146 @@
+"""The resident pool of one layer: which expert sits in which slot, and how a missing one gets in.
+
+The one rule that keeps streaming exact: a slot that an un-evaluated graph may still read is never overwritten. The pool
+keeps the last output that read its slots and evaluates it before it loads anything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from numpy.typing import NDArray
+
+from worker.contract.errors import TaskError
+from worker.experts.counters import Telemetry
+from worker.experts.eviction import EvictionPolicy, Experts
+from worker.experts.file import ExpertFile
+from worker.experts.reader import DemandReader, ReadJob
+from worker.experts.slots import SlotArrays
+
+ABSENT = -1
+
+
+class LayerPool:
+    """The slots of one layer. Owns the slot map and the eviction state; shares the reader and the telemetry."""
+
+    def __init__(
+        self,
+        *,
+        layer: int,
+        num_experts: int,
+        slots: SlotArrays,
+        file: ExpertFile,
+        reader: DemandReader,
+        policy: EvictionPolicy,
+        telemetry: Telemetry,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.layer, self.num_experts = layer, num_experts
+        self.slots, self.file = slots, file
+        self.telemetry = telemetry
+        self._reader, self._policy, self._clock = reader, policy, clock
+        self._state: Any = policy.start(num_experts)
+        self.slot_of: NDArray[np.int32] = np.full(num_experts, ABSENT, dtype=np.int32)
+        self.expert_at: NDArray[np.int32] = np.full(slots.num_slots, ABSENT, dtype=np.int32)
+        self.pinned: NDArray[np.bool_] = np.zeros(num_experts, dtype=np.bool_)
+        self._unevaluated: mx.array | None = None
+        self.holds_all = False
+
+    @property
+    def num_slots(self) -> int:
+        return self.slots.num_slots
+
+    @property
+    def num_unpinned_slots(self) -> int:
+        return self.num_slots - int(self.pinned.sum())
+
+    def fits(self, experts: Experts) -> bool:
+        """Whether these distinct experts can be resident at once, beside the pinned ones that are not among them."""
+        return experts.size - int(self.pinned[experts].sum()) <= self.num_unpinned_slots
+
+    def load_all(self) -> None:
+        """Make every expert resident, expert e in slot e, for good. Needs as many slots as experts."""
+        assert self.num_slots == self.num_experts
+        self._load(np.arange(self.num_experts), np.arange(self.num_experts, dtype=np.int32))
+        self.holds_all = True
+
+    def admit(self, experts: Experts) -> int:
+        """Make these distinct experts resident together and return how many already were.
+
+        Mutates: slots, slot map, eviction state. Raises: CheckpointError when a record cannot be read, after which the
+        experts that were being loaded are absent; TaskError when they do not fit beside the pinned ones.
+        """
+        resident = self.slot_of[experts] != ABSENT
+        missing = experts[~resident]
+        if missing.size:
+            self._replace(missing, experts)
+        self._state = self._policy.access(self._state, experts)
+        return int(resident.sum())
+
+    def will_be_read_by(self, output: mx.array) -> None:
+        """Remember that evaluating `output` reads the slots as they are now."""
+        self._unevaluated = output
+
+    def pin(self, experts: Experts) -> None:
+        """Keep these experts resident from now on, loading them where needed. Raises: TaskError when too many."""
+        if int(self.pinned.sum()) + experts.size >= self.num_slots:
+            raise TaskError(
+                f"pinning {experts.size} experts leaves no free slot of {self.num_slots} in layer {self.layer}",
+                "pin fewer, or set more slots_per_layer",
+            )
+        self.admit(experts)
+        self.pinned[experts] = True
+
+    def unpin(self) -> None:
+        """Let every pinned expert be evicted again."""
+        self.pinned[:] = False
+
+    def check_integrity(self) -> None:
+        """Assert that the slot map and its inverse agree and that what is pinned is resident."""
+        for slot, expert in enumerate(self.expert_at):
+            assert expert == ABSENT or self.slot_of[expert] == slot
+        assert (self.slot_of != ABSENT).sum() == (self.expert_at != ABSENT).sum()
+        assert (self.slot_of[self.pinned] != ABSENT).all()
+
+    def _replace(self, missing: Experts, needed: Experts) -> None:
+        free = np.flatnonzero(self.expert_at == ABSENT)[: missing.size].astype(np.int32)
+        num_victims = missing.size - free.size
+        if num_victims:
+            evictable = self.slot_of != ABSENT
+            evictable[needed] = False
+            candidates = np.flatnonzero(evictable & ~self.pinned)
+            if candidates.size < num_victims:
+                raise TaskError(
+                    f"layer {self.layer} needs {needed.size} experts at once beside {int(self.pinned.sum())} pinned ones, "
+                    f"the pool has {self.num_slots} slots",
+                    "pin fewer experts, or set more slots_per_layer",
+                )
+            victims = self._policy.victims(self._state, candidates, num_victims)
+            freed = self.slot_of[victims]
+            self.slot_of[victims] = ABSENT
+            self.expert_at[freed] = ABSENT
+            free = np.concatenate([free, freed])
+        self._load(missing, free)
+
+    def _load(self, experts: Experts, slots: NDArray[np.int32]) -> None:
+        start = self._clock()
+        if self._unevaluated is not None:
+            mx.eval(self._unevaluated)
+            self._unevaluated = None
+        jobs = [
+            ReadJob(self.file, expert, self.slots.buffers(slot))
+            for expert, slot in zip(experts.tolist(), slots.tolist(), strict=True)
+        ]
+        try:
+            self._reader.read(jobs)
+        except BaseException:
+            self.slots.discard()
+            raise
+        self.slots.upload()
+        self.slot_of[experts] = slots
+        self.expert_at[slots] = experts
+        self.telemetry.current.read_wait_s += self._clock() - start

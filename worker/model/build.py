@@ -1,0 +1,111 @@
+"""Build the target from a prepared directory: mlx-lm loads the trunk, the pools take the place of the routed experts.
+
+The experts are replaced before anything is evaluated: a stacked expert tensor that is touched once is read whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import mlx.core as mx
+from mlx_lm.models.qwen3_next import Model, ModelArgs, Qwen3NextSparseMoeBlock
+from mlx_lm.utils import load_model
+
+from worker.checkpoint.layout import Manifest, NumpyDtype, expert_file
+from worker.contract.errors import CheckpointError, TaskError
+from worker.contract.task import ReadPath
+from worker.experts.counters import Telemetry
+from worker.experts.eviction import policy
+from worker.experts.file import ExpertFile
+from worker.experts.pool import LayerPool
+from worker.experts.reader import DemandReader
+from worker.experts.slots import SlotArrays, writes_are_visible
+from worker.measure.host import parameter_bytes
+from worker.model.recurrent import PositionalGatedDeltaNet
+from worker.model.streaming_moe import RoutedExpertsPlaceholder, StreamingSwitchGLU
+from worker.model.target import Target
+
+EXPERTS_ATTRIBUTE = "switch_mlp"
+"""Where mlx-lm's MoE block keeps its routed experts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """How the engine is set up; every value is stored with the rows."""
+
+    slots_per_layer: int
+    eviction: str
+    reader_threads: int
+    read_path: ReadPath
+
+
+def backend_dtype() -> NumpyDtype | None:
+    """The dtype to compute in on this backend: float32 on the CPU, where bfloat16 is emulated; else the source's own."""
+    return "float32" if mx.default_device() == mx.Device(mx.cpu) else None
+
+
+def build_target(directory: Path, manifest: Manifest, settings: EngineSettings) -> Target:
+    """Load the trunk, install a pool in every MoE layer and, when all experts fit, fill them.
+
+    Raises: CheckpointError when the trunk does not load or no layer was wrapped; TaskError for an unusable read path.
+    """
+    visible = writes_are_visible()
+    if settings.read_path == "direct" and not visible:
+        raise TaskError("read_path is 'direct', but this backend does not see such writes", "set read_path to 'auto'")
+    direct = visible and settings.read_path != "staged"
+    model = _load_trunk(directory)
+    weights_bytes = parameter_bytes(model)
+    telemetry, reader = Telemetry(), DemandReader(settings.reader_threads)
+    pools: list[LayerPool] = []
+    for index, layer in enumerate(model.layers):
+        if not isinstance(layer.mlp, Qwen3NextSparseMoeBlock):
+            continue
+        pool = LayerPool(
+            layer=index,
+            num_experts=manifest.num_experts,
+            slots=SlotArrays(manifest.record, settings.slots_per_layer, direct=direct),
+            file=ExpertFile(expert_file(directory, index), index, manifest.record),
+            reader=reader,
+            policy=policy(settings.eviction),
+            telemetry=telemetry,
+        )
+        setattr(layer.mlp, EXPERTS_ATTRIBUTE, StreamingSwitchGLU(pool, manifest.expert_quantization))
+        pools.append(pool)
+    if tuple(pool.layer for pool in pools) != manifest.moe_layers:
+        raise CheckpointError(
+            f"{directory}: {len(pools)} layers were wrapped, the manifest names {manifest.moe_layers}"
+        )
+    if settings.slots_per_layer == manifest.num_experts:
+        for pool in pools:
+            pool.load_all()
+    return Target(
+        model=model,
+        pools=tuple(pools),
+        reader=reader,
+        telemetry=telemetry,
+        weights_bytes=weights_bytes,
+        writes_visible=visible,
+        read_path="direct" if direct else "staged",
+    )
+
+
+def _load_trunk(directory: Path) -> Model:
+    try:
+        model, _ = load_model(directory, get_model_classes=lambda config: (_streaming_model, ModelArgs))  # type: ignore[arg-type]
+    except (ValueError, KeyError, RuntimeError) as error:
+        first_line = str(error).strip().splitlines()[0] if str(error) else type(error).__name__
+        raise CheckpointError(f"{directory} does not load: {first_line}", "prepare it again") from error
+    assert isinstance(model, Model)
+    return model
+
+
+def _streaming_model(args: ModelArgs) -> Model:
+    """mlx-lm's model, not yet evaluated, without routed experts and with recurrent layers that can record."""
+    model = Model(args)
+    for layer in model.layers:
+        if layer.is_linear:
+            layer.linear_attn = PositionalGatedDeltaNet(args)
+        if isinstance(layer.mlp, Qwen3NextSparseMoeBlock):
+            setattr(layer.mlp, EXPERTS_ATTRIBUTE, RoutedExpertsPlaceholder())
+    return model
