@@ -1,0 +1,1 @@
+"""The benchmark: the protocol's order, the controls, and the rows they become."""

@@ -77,7 +77,11 @@ class SpoolWriter:
         try:
             for name, table in tables.items():
                 path = self.directory / "tables" / f"{name}.arrow"
-                with _replacing(path) as part, pa.OSFile(str(part), "wb") as sink, pa.ipc.new_file(sink, table.schema) as out:
+                with (
+                    _replacing(path) as part,
+                    pa.OSFile(str(part), "wb") as sink,
+                    pa.ipc.new_file(sink, table.schema) as out,
+                ):
                     out.write_table(table)
         except OSError as error:
             raise _storage_error(self.directory, error) from error
@@ -122,7 +126,9 @@ def read_outcome(directory: Path) -> Outcome | None:
     try:
         return outcome_from_dict(data)
     except (KeyError, ValueError, TypeError) as error:
-        return Failed(kind="permanent", error="SpoolError", message=f"{directory / OUTCOME_FILE} is no outcome: {error}")
+        return Failed(
+            kind="permanent", error="SpoolError", message=f"{directory / OUTCOME_FILE} is no outcome: {error}"
+        )
 
 
 def read_tables(directory: Path) -> dict[str, pa.Table]:

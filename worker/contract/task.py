@@ -166,7 +166,9 @@ def _build(cls: type, data: Any, where: str) -> Any:
     if unknown := sorted(set(data) - set(fields)):
         raise TaskError(f"{where} has an unknown key {unknown[0]!r}", f"allowed: {', '.join(fields)}")
     required = {
-        name for name, f in fields.items() if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+        name
+        for name, f in fields.items()
+        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
     }
     if missing := sorted(required - set(data)):
         raise TaskError(f"{where} lacks the key {missing[0]!r}")
@@ -189,7 +191,9 @@ def _check(task: Task) -> None:
         raise TaskError("the task has no prompts", "name at least one")
     ids = [prompt.id for prompt in task.prompts]
     if len(set(ids)) != len(ids):
-        raise TaskError(f"two prompts are called {next(i for i in ids if ids.count(i) > 1)!r}", "prompt ids must be unique")
+        raise TaskError(
+            f"two prompts are called {next(i for i in ids if ids.count(i) > 1)!r}", "prompt ids must be unique"
+        )
     ranges: dict[str, tuple[Any, int, int | None]] = {
         "verify_width": (task.verify_width, 1, MAX_VERIFY_WIDTH),
         "prefill_chunk_tokens": (task.prefill_chunk_tokens, 1, None),

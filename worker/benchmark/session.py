@@ -1,0 +1,178 @@
+"""One task's loaded engine: checkpoint found and checked, target and head built, prompts tokenized, limits checked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlx_lm.utils import load_tokenizer
+
+from worker.checkpoint.digests import Stamps
+from worker.checkpoint.layout import Manifest, NumpyDtype, check_slots, pool_floor
+from worker.checkpoint.resolve import open_stamps, resolve
+from worker.checkpoint.verify import check_files, check_records, check_sizes
+from worker.contract.errors import TaskError
+from worker.contract.task import Prompt, Task
+from worker.decode.generation import Request
+from worker.model.build import EngineSettings, backend_dtype, build_target
+from worker.model.target import Target
+from worker.mtp.generate import Speculation
+from worker.mtp.head import MtpHead, load_head
+
+OnPhase = Callable[[str, float, str], None]
+"""Called with a phase of `Progress`, the fraction of that phase (0..1) and a detail."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadTimes:
+    """Units: seconds. `num_records_verified` counts records read and hashed now, not remembered from before."""
+
+    prepare_s: float
+    verify_records_s: float
+    load_s: float
+    num_records_verified: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenizedPrompt:
+    """A prompt and its token ids."""
+
+    prompt: Prompt
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """Everything a measurement needs. Close it when done."""
+
+    task: Task
+    manifest: Manifest
+    target: Target
+    head: MtpHead
+    prompts: tuple[TokenizedPrompt, ...]
+    stop_ids: frozenset[int]
+    speculation: Speculation
+    slots_per_layer: int
+    times: LoadTimes
+
+    def request(self, prompt: TokenizedPrompt, max_tokens: int) -> Request:
+        return Request(
+            prompt_ids=prompt.token_ids,
+            max_tokens=max_tokens,
+            stop_ids=self.stop_ids,
+            prefill_chunk_tokens=self.task.prefill_chunk_tokens,
+        )
+
+
+def open_session(
+    task: Task,
+    cache: Path,
+    on_phase: OnPhase = lambda phase, fraction, detail: None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Session:
+    """Load what the task names. Cheap checks come first: nothing is loaded for a task that cannot run.
+
+    Raises: TaskError for a task this checkpoint cannot serve; CheckpointError; StorageError.
+    """
+    stamps = open_stamps(cache)
+    start = clock()
+    dtype: NumpyDtype | None = backend_dtype() if task.compute_dtype == "auto" else task.compute_dtype
+    prepared = resolve(
+        task.checkpoint,
+        cache=cache,
+        compute_dtype=dtype,
+        stamps=stamps,
+        on_progress=lambda fraction, what: on_phase("prepare", fraction, what),
+    )
+    manifest, directory = prepared.manifest, prepared.directory
+    slots = _check_task(task, manifest)
+    prepared_at = clock()
+    check_sizes(directory, manifest)
+    num_verified = _verify(task, directory, manifest, stamps, on_phase)
+    verified_at = clock()
+    on_phase("load", 0.0, manifest.name)
+    prompts, stop_ids = _tokenize(task, directory, manifest)
+    settings = EngineSettings(
+        slots_per_layer=slots,
+        eviction=task.eviction,
+        reader_threads=task.reader_threads,
+        read_path=task.read_path,
+    )
+    target = build_target(directory, manifest, settings)
+    assert manifest.mtp is not None
+    head = load_head(directory, manifest.mtp, target)
+    return Session(
+        task=task,
+        manifest=manifest,
+        target=target,
+        head=head,
+        prompts=prompts,
+        stop_ids=stop_ids if task.protocol.stop_at_eos else frozenset(),
+        speculation=Speculation(verify_width=task.verify_width, verify_mode=task.verify_mode, rollback=task.rollback),
+        slots_per_layer=slots,
+        times=LoadTimes(
+            prepare_s=prepared_at - start,
+            verify_records_s=verified_at - prepared_at,
+            load_s=clock() - verified_at,
+            num_records_verified=num_verified,
+        ),
+    )
+
+
+def _check_task(task: Task, manifest: Manifest) -> int:
+    """The resolved slots per layer. Raises: TaskError."""
+    slots = manifest.num_experts if task.slots_per_layer is None else task.slots_per_layer
+    check_slots(
+        slots,
+        verify_width=task.verify_width,
+        experts_per_token=manifest.experts_per_token,
+        num_experts=manifest.num_experts,
+    )
+    if manifest.mtp is None:
+        raise TaskError(
+            f"checkpoint {manifest.name} has no MTP head", "prepare it with --mtp FILE (the tensors named mtp.*)"
+        )
+    pinned = task.protocol.pin_hot_experts
+    needed = pool_floor(verify_width=task.verify_width, experts_per_token=manifest.experts_per_token)
+    if pinned and slots < manifest.num_experts and pinned + needed > slots:
+        raise TaskError(
+            f"pin_hot_experts {pinned} leaves {slots - pinned} of {slots} slots, a verify forward needs {needed}",
+            f"pin {slots - needed} or fewer, or set more slots_per_layer",
+        )
+    return slots
+
+
+def _verify(task: Task, directory: Path, manifest: Manifest, stamps: Stamps, on_phase: OnPhase) -> int:
+    if task.verify_records == "never":
+        return 0
+    always = task.verify_records == "always"
+    on_phase("verify", 0.0, "")
+    check_files(directory, manifest, stamps, always=always)
+    return check_records(
+        directory, manifest, stamps, always=always, on_progress=lambda fraction: on_phase("verify", fraction, "")
+    )
+
+
+def _tokenize(task: Task, directory: Path, manifest: Manifest) -> tuple[tuple[TokenizedPrompt, ...], frozenset[int]]:
+    tokenizer = load_tokenizer(directory)
+    tokenized = []
+    for prompt in task.prompts:
+        if prompt.chat:
+            messages = [{"role": "user", "content": prompt.text}]
+            ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True)
+        else:
+            ids = tokenizer.encode(prompt.text)
+        # The last verify forward may score as many tokens again as it has drafts.
+        needed = len(ids) + task.protocol.max_tokens + task.num_draft_tokens
+        if needed > manifest.max_context_tokens:
+            raise TaskError(
+                f"prompt {prompt.id!r} has {len(ids)} tokens and with {task.protocol.max_tokens} more needs a context of "
+                f"{needed}; {manifest.name} has {manifest.max_context_tokens}",
+                "shorten the prompt or lower max_tokens",
+            )
+        if not ids:
+            raise TaskError(f"prompt {prompt.id!r} has no tokens", "give it some text")
+        tokenized.append(TokenizedPrompt(prompt=prompt, token_ids=tuple(int(i) for i in ids)))
+    return tuple(tokenized), frozenset(int(i) for i in tokenizer.eos_token_ids)
