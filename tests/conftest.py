@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from worker.checkpoint.resolve import BUNDLED_DIRECTORY, Prepared, open_stamps, resolve
-from worker.contract.task import CheckpointRef
+from worker.contract.task import CheckpointRef, ReadPath
 
 PROSE = "Describe how a hash table works.\n\nA hash table stores pairs of keys and values. "
 CODE = '''def median(values):
@@ -59,7 +59,7 @@ def make_target(demo: Prepared) -> Iterator[Callable]:
 
     built = []
 
-    def make(slots: int = 64, *, read_path: str = "auto", reader_threads: int = 4):
+    def make(slots: int = 64, *, read_path: ReadPath = "auto", reader_threads: int = 4):
         settings = EngineSettings(
             slots_per_layer=slots, eviction="lru", reader_threads=reader_threads, read_path=read_path
         )
@@ -75,4 +75,6 @@ def make_target(demo: Prepared) -> Iterator[Callable]:
 def make_head(demo: Prepared) -> Callable:
     from worker.mtp.head import load_head
 
-    return lambda target: load_head(demo.directory, demo.manifest.mtp, target)
+    layout = demo.manifest.mtp
+    assert layout is not None
+    return lambda target: load_head(demo.directory, layout, target)

@@ -60,7 +60,7 @@ def measure(session: Session, prompt: TokenizedPrompt, measurement: Measurement)
     target = session.target
     instrumented = measurement.kind == "instrumented"
     target.telemetry.reset(recording=instrumented or measurement.kind == "calibrate")
-    target.reader.reset()
+    target.reader.take()
     mx.clear_cache()
     reset_peak()
     load_before = os.getloadavg()[0]
@@ -76,18 +76,18 @@ def measure(session: Session, prompt: TokenizedPrompt, measurement: Measurement)
         generation, steps = result.generation, result.steps
     memory = read_memory()
     load_after = os.getloadavg()[0]
-    target.telemetry.settle()
+    counters, routings = target.telemetry.take()
     return Record(
         measurement=measurement,
         started_at=started_at,
         generation=generation,
         steps=steps,
         stage_s=stages.seconds if measurement.path == "speculative" else None,
-        counters=target.telemetry.counters,
-        routings=tuple(target.telemetry.routings),
+        counters=counters,
+        routings=routings,
         logits=tuple(observer.kept),
         logits_dtype=observer.dtype,
-        reader=target.reader.counters,
+        reader=target.reader.take(),
         memory=memory,
         load_before=load_before,
         load_after=load_after,

@@ -38,6 +38,7 @@ from worker.machine.identify import MachineIdentity, identify
 from worker.measure.memory import settled_active_bytes
 
 OnProgress = Callable[[Progress], None]
+_SETUP_SPANS = {"prepare": (0.0, 0.02), "verify": (0.02, 0.04), "load": (0.04, 0.05)}
 _SETUP_FRACTION = 0.05
 """Share of a task's progress given to preparing and loading."""
 
@@ -76,7 +77,8 @@ def run_task(
     process_start_s = time.time() - process_started
 
     def on_phase(phase: str, fraction: float, detail: str) -> None:
-        on_progress(Progress(phase=phase, fraction=fraction * _SETUP_FRACTION, detail=detail))
+        start, end = _SETUP_SPANS[phase]
+        on_progress(Progress(phase=phase, fraction=start + fraction * (end - start), detail=detail))
 
     session = open_session(task, cache, on_phase)
     try:

@@ -122,6 +122,13 @@ class Telemetry:
         self.counters[item.phase].num_forwards -= 1
         self._forward_index -= 1
 
+    def take(self) -> tuple[dict[Phase, PhaseCounters], tuple[Routing, ...]]:
+        """Hand over what was counted and recorded, and start anew: nothing that runs later is added to it."""
+        self.settle()
+        taken = self.counters, tuple(self.routings)
+        self.reset()
+        return taken
+
     def settle(self) -> None:
         """Read and count what was deferred. Call it outside timed regions."""
         for item in self._deferred:

@@ -73,8 +73,10 @@ class DemandReader:
             counters.busy_s += busy_s
             counters.completed += completed
 
-    def reset(self) -> None:
-        self.counters = ReaderCounters()
+    def take(self) -> ReaderCounters:
+        """Hand over what was counted, and start anew."""
+        taken, self.counters = self.counters, ReaderCounters()
+        return taken
 
     def close(self) -> None:
         self._threads.shutdown()

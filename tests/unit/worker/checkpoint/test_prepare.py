@@ -23,8 +23,14 @@ from worker.checkpoint.source import read_source
 from worker.contract.errors import CheckpointError, StorageError
 
 
+def _tensors() -> dict[str, mx.array]:
+    loaded = mx.load(str(BUNDLED_DIRECTORY / "model.safetensors"))
+    assert isinstance(loaded, dict)
+    return loaded
+
+
 def test_every_record_holds_the_tensors_of_its_expert(demo: Prepared):
-    source = mx.load(str(BUNDLED_DIRECTORY / "model.safetensors"))
+    source = _tensors()
     manifest = demo.manifest
     assert manifest.record.record_bytes % RECORD_ALIGNMENT == 0
     for layer in manifest.moe_layers:
@@ -44,7 +50,7 @@ def test_the_stored_dtype_is_kept_where_nothing_else_is_asked_for(tmp_path: Path
     out = tmp_path / "out"
     prepare(read_source(BUNDLED_DIRECTORY), out, compute_dtype="bfloat16", stamps=open_stamps(tmp_path))
     manifest = read_manifest(out)
-    source = mx.load(str(BUNDLED_DIRECTORY / "model.safetensors"))["model.layers.2.mlp.switch_mlp.up_proj.scales"]
+    source = _tensors()["model.layers.2.mlp.switch_mlp.up_proj.scales"]
     part = next(part for part in manifest.record.parts if part.name == "up_proj.scales")
     raw = np.fromfile(expert_file(out, 2), dtype=np.uint8).reshape(manifest.num_experts, -1)
     found = np.ascontiguousarray(raw[:, part.offset : part.offset + part.nbytes]).view(np.uint16)
@@ -52,15 +58,15 @@ def test_the_stored_dtype_is_kept_where_nothing_else_is_asked_for(tmp_path: Path
 
 
 def test_an_interrupted_preparation_leaves_nothing(tmp_path: Path):
-    class Stop(Exception):
+    class StopError(Exception):
         pass
 
     def stop(fraction: float, what: str) -> None:
         if what == "layer 3":
-            raise Stop
+            raise StopError
 
     out = tmp_path / "out"
-    with pytest.raises(Stop):
+    with pytest.raises(StopError):
         prepare(
             read_source(BUNDLED_DIRECTORY), out, compute_dtype="float32", stamps=open_stamps(tmp_path), on_progress=stop
         )

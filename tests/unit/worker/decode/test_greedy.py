@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import cast
 
 import mlx.core as mx
 import pytest
@@ -22,7 +23,7 @@ def plain_ids(plain_model, tokenizer):
     @cache
     def generate(text: str) -> tuple[int, ...]:
         prompt = mx.array(tokenizer.encode(text))
-        return tuple(token for token, _ in generate_step(prompt, plain_model, max_tokens=MAX_TOKENS))
+        return tuple(int(cast("int", token)) for token, _ in generate_step(prompt, plain_model, max_tokens=MAX_TOKENS))
 
     return generate
 

@@ -55,7 +55,7 @@ def test_an_io_error_is_named(make_pool: Callable[..., LayerPool], monkeypatch: 
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(os, "preadv", fail)
-    with pytest.raises(CheckpointError, match="reading layer 0 expert 7 .* failed: Input/output error"):
+    with pytest.raises(CheckpointError, match=r"reading layer 0 expert 7 .* failed: Input/output error"):
         pool.admit(np.array([7]))
     assert pool.slot_of[7] == ABSENT
 
@@ -67,10 +67,9 @@ def test_counters_tell_what_was_read(expert_path: Path, threads: int, monkeypatc
     buffers = [bytearray(LAYOUT.payload_bytes) for _ in range(5)]
     reader.read([ReadJob(file, expert, [memoryview(buffer)]) for expert, buffer in enumerate(buffers)])
     assert [bytes(buffer) for buffer in buffers] == [payload(expert) for expert in range(5)]
-    counters = reader.counters
+    counters = reader.take()
     assert (counters.submitted, counters.completed, counters.bytes) == (5, 5, 5 * LAYOUT.payload_bytes)
     assert (counters.depth_max, counters.depth_mean) == (5, 3.0)
-    reader.reset()
     assert reader.counters.submitted == 0
     assert reader.counters.depth_mean is None
     reader.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import mlx.core as mx
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -119,7 +121,7 @@ class _Swapped(MtpModule):
     def __call__(self, hidden, embedded, cache):
         joined = mx.concatenate([self.pre_fc_norm_hidden(hidden), self.pre_fc_norm_embedding(embedded)], axis=-1)
         x = self.fc(joined)
-        return self.norm(self.layer(x, mask="causal" if x.shape[1] > 1 else None, cache=cache))
+        return self.norm(self.layer(x, mask=cast("mx.array | None", "causal" if x.shape[1] > 1 else None), cache=cache))
 
 
 def test_a_wrongly_attached_head_keeps_the_tokens_and_loses_the_acceptance(
