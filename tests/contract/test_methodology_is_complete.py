@@ -1,0 +1,73 @@
+"""Every column, every derived figure, every check and every flag is described where a reader looks for it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import worker
+from fleet.compare import verdict
+from fleet.report.json import row_dict
+from tests.golden.situations import SITUATIONS
+from worker.contract.schema import COUNTERS, SCHEMAS
+
+TEXT = (Path(worker.__file__).parent / "METHODOLOGY.md").read_text(encoding="utf-8")
+NAMED = set(re.findall(r"`([a-z0-9_]+)`", TEXT))
+
+
+@pytest.mark.parametrize("table", SCHEMAS)
+def test_every_column_of_a_table_is_described(table: str) -> None:
+    assert set(SCHEMAS[table].names) - NAMED == set()
+    assert f"### {table}" in TEXT
+
+
+def test_every_counter_is_described() -> None:
+    assert {COUNTERS.field(i).name for i in range(COUNTERS.num_fields)} - NAMED == set()
+
+
+def test_every_figure_of_a_report_s_row_is_described() -> None:
+    row = row_dict(SITUATIONS["all_well"]().report().rows[0])
+    assert set(row) - {"flags"} - NAMED == set()
+    assert "## Flags" in TEXT
+    assert set(row["stages_s_per_step"]) - NAMED == set()
+    assert set(row["memory"]) - NAMED == set()
+    assert set(row["times"]) - NAMED == set()
+
+
+def test_every_check_and_flag_is_described() -> None:
+    assert set(verdict.EXPECTED_CHECKS) - NAMED == set()
+    source = Path(verdict.__file__).read_text(encoding="utf-8")
+    flags = set(re.findall(r'Flag\(\s*name="([a-z_]+)"', source))
+    assert len(flags) > 10
+    assert flags - NAMED == set()
+
+
+def test_the_thresholds_in_the_text_are_the_program_s() -> None:
+    assert f"fewer than {verdict.FEW_TOKENS} tokens" in TEXT
+    assert f"more than {verdict.UNSTABLE_REPEATS_RATIO:.0%}".replace("%", " %") in TEXT
+    assert f"more than {verdict.WIDE_INTERVAL_RATIO:.0%}".replace("%", " %") in TEXT
+    assert f"above {verdict.HIGH_LOAD_PER_CORE} per core" in TEXT
+    assert verdict.FEW_REPEATS == 6
+    assert "fewer than six samples" in TEXT
+
+
+def test_a_name_in_a_table_s_first_cell_exists() -> None:
+    known = set(verdict.EXPECTED_CHECKS) | {COUNTERS.field(i).name for i in range(COUNTERS.num_fields)}
+    for schema in SCHEMAS.values():
+        known |= set(schema.names)
+    known |= set(row_dict(SITUATIONS["all_well"]().report().rows[0]))
+    known |= set(re.findall(r'name="([a-z_]+)"', Path(verdict.__file__).read_text(encoding="utf-8")))
+    known |= set(verdict.SEVERITY)
+    cells = re.findall(r"^\| (`[^|]*) \|", TEXT, re.MULTILINE)
+    named = {name for cell in cells for name in re.findall(r"`([a-z0-9_]+)`", cell)}
+    assert named - known == set()
+
+
+def test_every_link_within_the_text_has_its_heading() -> None:
+    headings = {
+        re.sub(r"[^a-z0-9 -]", "", heading.lower()).strip().replace(" ", "-")
+        for heading in re.findall(r"^#+ (.*)$", TEXT, re.MULTILINE)
+    }
+    assert set(re.findall(r"\]\(#([a-z0-9-]+)\)", TEXT)) - headings == set()
