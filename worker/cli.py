@@ -193,6 +193,74 @@ def bench(
         raise WorkerError("the speculative tokens are wrong: they differ from the greedy ones without an excuse")
 
 
+@app.command()
+def anchor(
+    source: Annotated[
+        str, typer.Argument(help="An MLX-format checkpoint that fits in memory, or 'demo'.")
+    ] = BUNDLED_CHECKPOINT,
+    mtp: Annotated[str | None, typer.Option(help="The file with its mtp.* tensors.")] = None,
+    slots: Annotated[
+        str, typer.Option(help="Pool sizes to compare, separated by commas; 'all' is every expert.")
+    ] = "all",
+    max_tokens: Annotated[int, typer.Option(help="Tokens to emit per generation.")] = 96,
+    rounds: Annotated[int, typer.Option(help="Times every arm runs.")] = 9,
+    prompt: Annotated[str, typer.Option(help="The text to continue.")] = "def median(values):",
+    lock: LockOption = None,
+    cache: CacheOption = None,
+) -> None:
+    """Compare this engine with plain mlx-lm on the same checkpoint: greedy decoding, interleaved, in one process."""
+    _stop_on_signals()
+    from mlx_lm.utils import load_tokenizer
+
+    from worker.benchmark.anchor import compare_with_plain
+    from worker.checkpoint.resolve import BUNDLED_DIRECTORY, default_cache_directory, open_stamps, resolve
+    from worker.decode.generation import Request
+    from worker.machine.awake import awake
+    from worker.machine.lock import DEFAULT_LOCK, machine_lock
+    from worker.model.build import backend_dtype
+
+    directory = BUNDLED_DIRECTORY if source == BUNDLED_CHECKPOINT else Path(source).expanduser()
+    where = cache or default_cache_directory()
+    with machine_lock(lock or DEFAULT_LOCK), awake():
+        prepared = resolve(
+            CheckpointRef(source=source, mtp=mtp), cache=where, compute_dtype=backend_dtype(), stamps=open_stamps(where)
+        )
+        counts = tuple(_slot_count(text, prepared.manifest.num_experts) for text in slots.split(","))
+        request = Request(
+            prompt_ids=tuple(load_tokenizer(directory).encode(prompt)),
+            max_tokens=max_tokens,
+            stop_ids=frozenset(),
+            prefill_chunk_tokens=64,
+        )
+        arms = compare_with_plain(
+            directory, prepared, request, slots=counts, rounds=rounds, on_round=lambda n: _say(f"round {n} of {rounds}")
+        )
+    typer.echo(f"{rounds} rounds of {max_tokens} tokens; ratio: median over rounds of the speed over plain mlx-lm's")
+    typer.echo(
+        f"{'arm':<18}{'tok/s':>8}{'ratio':>8}{'misses/token':>14}{'bytes/token':>13}{'host waits ms/token':>21}  tokens"
+    )
+    for arm in arms:
+        ratio = f"{arm.median_ratio:8.3f}" if arm.median_ratio is not None else f"{'1':>8}"
+        same = "same" if arm.same_tokens else "DIFFERENT"
+        line = f"{arm.name:<18}{arm.median_tok_s:8.1f}{ratio}"
+        if arm.misses_per_token is None:
+            typer.echo(f"{line}{'-':>14}{'-':>13}{'-':>21}  {same}")
+        else:
+            waits = (
+                f"{1e3 * (arm.route_wait_s_per_token or 0):.2f} route {1e3 * (arm.read_wait_s_per_token or 0):.2f} read"
+            )
+            typer.echo(f"{line}{arm.misses_per_token:14.2f}{arm.disk_bytes_per_token:13,.0f}{waits:>21}  {same}")
+
+
+def _slot_count(text: str, num_experts: int) -> int:
+    """Raises: TaskError when the text is neither 'all' nor a whole number."""
+    if text.strip() == "all":
+        return num_experts
+    if not text.strip().isdigit():
+        raise TaskError(f"--slots has {text!r}, expected whole numbers or 'all', separated by commas")
+    return int(text)
+
+
 def _measure(
     task: Task, labels: RunLabels, lock: Path | None, cache: Path | None, on_progress: Any
 ) -> dict[str, pa.Table]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -50,12 +51,10 @@ class Stamps:
         """Remember, best effort: a cache that cannot be written is no reason to fail."""
         self._facts[self._key(kind, path)] = value
         part = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
-        try:
+        with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             part.write_text(json.dumps(self._facts, indent=0), encoding="utf-8")
             part.replace(self._path)
-        except OSError:
-            part.unlink(missing_ok=True)
 
     def digest(self, path: Path) -> str:
         """The file's digest, from memory when the file has not changed."""
