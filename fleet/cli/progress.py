@@ -1,4 +1,4 @@
-"""Progress on standard error: one live line per machine on a terminal, one plain line per change of phase elsewhere."""
+"""Progress on standard error: one live line per machine on a terminal, one plain line per step elsewhere."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from fleet.nodes.node import NodeName
 from worker.contract.spool import Progress
 from worker.contract.task import Task
 
+SETUP_PHASES = ("prepare", "verify", "load")
 MIN_FRACTION = 0.03
 """Below this share of the work, the time left is a guess and is not told."""
 
@@ -132,9 +133,9 @@ class _PlainWatcher:
 
     def progressed(self, node: NodeName, progress: Progress) -> None:
         self._board.advance(node, progress)
-        # The two paths alternate in every protocol; a line per alternation would bury the log.
-        phase = "measure" if progress.phase in ("greedy", "speculative") else progress.phase
-        if self._told.get(node) != (phase, progress.prompt_id):
+        # Within a prompt the paths alternate many times a second; a line for each would bury the log.
+        phase = progress.phase if progress.phase in SETUP_PHASES else "measure"
+        if progress.phase != "done" and self._told.get(node) != (phase, progress.prompt_id):
             self._told[node] = (phase, progress.prompt_id)
             self._say(self._board.text(node))
 

@@ -21,7 +21,7 @@ from .conftest import make_study
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 
 DRIVE = Path(__file__).with_name("drive.py")
-TASKS = ("sleep=0.1", "sleep=20", "sleep=0.2")
+TASKS = ("sleep=0.1", "sleep=20", "sleep=0.2")  # run in the order first, last, middle
 
 
 def start(data: Path, *knobs: str) -> subprocess.Popen[str]:
@@ -63,7 +63,7 @@ def events(data: Path):
 
 def test_after_a_kill_of_everything_the_next_submit_finishes_the_rest(tmp_path):
     driver = start(tmp_path, "sleep=0.1", "sleep=2", "sleep=0.2")
-    wait_for_start(tmp_path, 1, driver)
+    wait_for_start(tmp_path, 2, driver)
     members = family(driver)
     for pid in (driver.pid, *members):
         if psutil.pid_exists(pid):
@@ -88,7 +88,7 @@ def test_after_a_kill_of_everything_the_next_submit_finishes_the_rest(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_every_process_and_the_next_submit_goes_on(tmp_path, number):
     driver = start(tmp_path, *TASKS)
-    line = wait_for_start(tmp_path, 1, driver)
+    line = wait_for_start(tmp_path, 2, driver)
     time.sleep(0.3)
     members = family(driver)
     assert line["pid"] in members

@@ -54,22 +54,26 @@ def test_too_little_work_gives_no_time_left():
     assert board.left_s() is None
 
 
-def test_without_a_terminal_there_is_one_plain_line_per_change_of_phase():
+def test_without_a_terminal_there_is_one_plain_line_per_setup_phase_and_per_prompt():
     out = StringIO()
     with watching(Console(file=out, width=40)) as watcher:
         watcher.started(MAC, TASK, 2, Count(total=1, done=0, failed=0))
+        watcher.progressed(MAC, Progress(phase="load", fraction=0.0))
         for repeat in (1, 2, 3):
             for phase in ("greedy", "speculative"):
                 watcher.progressed(
                     MAC, Progress(phase=phase, fraction=0.1 * repeat, prompt_id="p", repeat=repeat, repeats=3)
                 )
-        watcher.progressed(MAC, Progress(phase="checks", fraction=0.9, prompt_id="p"))
+        watcher.progressed(MAC, Progress(phase="checks", fraction=0.4, prompt_id="p"))
+        watcher.progressed(MAC, Progress(phase="greedy", fraction=0.5, prompt_id="q", repeat=1, repeats=3))
+        watcher.progressed(MAC, Progress(phase="done", fraction=1.0))
         done = Done(tries=Tries(), attempt_id="x", node=MAC, rows={}, submit_to_start_s=None, measured_to_stored_s=None)
         watcher.ended(MAC, TASK, done, Count(total=1, done=1, failed=0))
     lines = out.getvalue().splitlines()
-    assert len(lines) == 4
+    assert len(lines) == 5
     assert "attempt 2" in lines[0]
-    assert lines[3] == "mac-1  width 3, slots 32: done"
+    assert [word in line for word, line in zip(("load", "  p", "  q"), lines[1:4], strict=True)] == [True] * 3
+    assert lines[4] == "mac-1  width 3, slots 32: done"
     assert "\x1b" not in out.getvalue()
 
 
