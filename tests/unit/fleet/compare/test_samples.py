@@ -38,6 +38,25 @@ def test_prompts_of_one_point_share_a_row_and_points_do_not() -> None:
     ]
 
 
+def test_every_column_that_configures_a_run_is_in_the_key_or_excused() -> None:
+    names = RUNS.names
+    configuration = {*names[names.index("hardware_model") : names.index("process_start_s")], "schema_version"}
+    own = {"checkpoint", "checkpoint_digest", "verify_width", "slots_per_layer"}
+    follows_from_others = {
+        "cpu_tiers",
+        "num_moe_layers",
+        "num_experts",
+        "experts_per_token",
+        "expert_record_bytes",
+        "num_draft_tokens",
+        "num_pool_slots",
+        "num_pinned_experts",
+    }
+    per_prompt = {"prompt_category", "prompt_digest", "prompt_text", "num_prompt_tokens"}
+    how_often = {"repeats", "instrumented_repeats"}
+    assert {*COMPARABLE_FIELDS, *SETTINGS} == configuration - own - follows_from_others - per_prompt - how_often
+
+
 @pytest.mark.parametrize("column", [*COMPARABLE_FIELDS, *SETTINGS, "checkpoint_digest", "synthetic"])
 def test_runs_that_differ_in_machine_software_or_settings_are_never_blended(column: str) -> None:
     kind = RUNS.field(column).type

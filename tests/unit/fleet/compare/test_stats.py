@@ -69,6 +69,11 @@ def test_prompts_of_unequal_repeats_keep_their_own_repeats() -> None:
     assert (found.low, found.median, found.high, found.n) == (10.0, 10.0, 10.0, 4)
 
 
+def test_a_prompt_of_many_repeats_outweighs_one_of_few_in_a_resample_too() -> None:
+    # Nine prompts of one slow repeat, one of 25 fast ones: a resample that draws the last has a fast median.
+    assert estimate([[1.0]] * 9 + [[10.0] * 25]).high == 10.0
+
+
 def test_a_prompt_that_lacks_one_path_takes_no_part_in_the_ratio() -> None:
     assert estimate_ratio([[30.0, 30.0], [99.0]], [[20.0, 20.0], []]).median == 1.5
 

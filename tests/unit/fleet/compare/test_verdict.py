@@ -129,6 +129,9 @@ def test_a_row_measured_by_two_builds_is_flagged() -> None:
 def test_the_gravest_flag_comes_first() -> None:
     row = row_of(RunSpec(columns={"nice": 15}, checks=dict.fromkeys(CHECKS, (3, 0)) | {"byte_oracle": (0, 0)}))
     assert [flag.level for flag in row.flags] == ["error", "warning", "note"]
+    unsteady = PromptSpec(id="slow", greedy_s=(9.6,) * 5 + (12.0,), speculative_s=(6.4,) * 6)
+    names = [flag.name for flag in row_of(RunSpec(prompts=(STEADY, unsteady))).flags]
+    assert names.index("unstable_repeats") < names.index("wide_interval")
 
 
 def test_checks_add_up_over_prompts_and_pass_only_if_they_ran() -> None:

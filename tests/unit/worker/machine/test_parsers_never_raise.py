@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from worker.machine import linux, macos
@@ -52,6 +52,10 @@ FRAGMENTS = st.sampled_from(
 )
 
 
+@example("9" * 5000)
+@example("9" * 30)
+@example("[" * 100_000)
+@example("hw.nperflevels: " + "9" * 30)
 @given(st.one_of(st.none(), st.text(), st.lists(FRAGMENTS | st.text(max_size=4) | st.integers().map(str)).map("".join)))
 def test_any_text_is_answered_with_a_value_that_a_column_can_hold(text: str | None) -> None:
     for parse in PARSERS:
