@@ -1,4 +1,4 @@
-"""The data directory: where the ledger, the store and the reports of a user live, and the option that names it."""
+"""The places on disk that a command may name: the data directory with all that is in it, the cache, and the lock."""
 
 from __future__ import annotations
 
@@ -16,6 +16,25 @@ DataOption = Annotated[
         "--store",
         metavar="DIR",
         help="Where studies, rows and reports are kept. Default: the user's data directory.",
+        show_default=False,
+    ),
+]
+
+CacheOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--cache",
+        metavar="DIR",
+        help="Where prepared checkpoints are kept; as large as the model. Default: the user's cache directory.",
+        show_default=False,
+    ),
+]
+LockOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--lock",
+        metavar="FILE",
+        help="The machine's benchmark lock. Default: one file for all users.",
         show_default=False,
     ),
 ]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleet.cli.data import DataDirectory, DataOption, data_directory
+from fleet.cli.data import CacheOption, DataDirectory, DataOption, LockOption, data_directory
 from fleet.cli.report import Format, make_report, print_report, write_report
-from fleet.cli.submit import in_edition, raise_for_failures, run_study
+from fleet.cli.submit import in_edition, raise_for_failures, run_study, worker_settings
 from fleet.errors import TasksFailedError
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ def demo(
     *,
     again: Annotated[bool, typer.Option("--again", help="Measure everything anew, as a new study.")] = False,
     data: DataOption = None,
+    cache: CacheOption = None,
+    lock: LockOption = None,
 ) -> None:
     """Run the bundled study on this machine and print its report. Finished tasks are not measured twice."""
     from fleet.study.bundled import find_study
@@ -29,10 +32,10 @@ def demo(
 
     directory = data_directory(data)
     study = in_edition(load_study(find_study("demo")), directory, again=again)
-    go_on = "fleet demo" + (f" --data {directory.root}" if data else "")
+    go_on = "fleet demo" + (f" --data {shlex.quote(str(directory.root))}" if data else "")
     if _all_done(study.id, directory):
         typer.echo(f"every task of study {study.id} is done; {go_on} --again measures anew", err=True)
-    state = run_study(study, directory, go_on=go_on)
+    state = run_study(study, directory, worker_settings(directory, cache=cache, lock=lock), go_on=go_on)
     if state.done_attempts:
         made = make_report(state, directory)
         print_report(made)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleet.cli.data import DataDirectory, DataOption, data_directory
+from fleet.cli.data import CacheOption, DataDirectory, DataOption, LockOption, data_directory
 from fleet.cli.text import task_label
 from fleet.errors import InterruptedStudyError, TasksFailedError
 
 if TYPE_CHECKING:
+    from fleet.cluster.dispatch import Settings
     from fleet.ledger.state import StudyState
     from fleet.study.study import Study
 
@@ -29,6 +32,8 @@ def submit(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check all and print the plan; run nothing.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Measure everything anew, as a new study.")] = False,
     data: DataOption = None,
+    cache: CacheOption = None,
+    lock: LockOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a study on this machine. What is done stays done; what failed or was interrupted runs now."""
@@ -40,7 +45,9 @@ def submit(
     if dry_run:
         _print_plan(asked, directory, as_json=as_json)
         return
-    state = run_study(asked, directory, go_on=f"fleet submit {study}")
+    settings = worker_settings(directory, cache=cache, lock=lock)
+    go_on = f"fleet submit {shlex.quote(study)}" + (f" --data {shlex.quote(str(directory.root))}" if data else "")
+    state = run_study(asked, directory, settings, go_on=go_on)
     _print_summary(state, directory, as_json=as_json)
     raise_for_failures(state)
 
@@ -56,21 +63,31 @@ def in_edition(study: Study, directory: DataDirectory, *, again: bool) -> Study:
     return study.in_edition(edition + 1 if again and study.id in known else edition)
 
 
-def run_study(study: Study, directory: DataDirectory, *, go_on: str) -> StudyState:
+def run_study(study: Study, directory: DataDirectory, settings: Settings, *, go_on: str) -> StudyState:
     """Submit and watch. Raises: InterruptedStudyError that says how to go on, and whatever submitting raises."""
     from rich.console import Console
 
     from fleet.cli.progress import watching
-    from fleet.cluster.dispatch import Settings
     from fleet.cluster.submit import submit as submit_study
     from fleet.nodes.node import this_machine
 
-    settings = Settings(worker_argv=(sys.executable, "-m", "worker.cli"), spool=directory.spool)
     try:
         with watching(Console(stderr=True)) as watcher:
             return submit_study(study, data=directory.root, node=this_machine(), settings=settings, watcher=watcher)
     except InterruptedStudyError:
         raise InterruptedStudyError("stopped; what is done stays done", f"go on with: {go_on}") from None
+
+
+def worker_settings(directory: DataDirectory, *, cache: Path | None, lock: Path | None) -> Settings:
+    """How this machine's worker is started: the one of this very installation."""
+    from fleet.cluster.dispatch import Settings
+
+    return Settings(
+        worker_argv=(sys.executable, "-m", "worker.cli"),
+        spool=directory.spool,
+        cache=None if cache is None else cache.expanduser().absolute(),
+        lock=None if lock is None else lock.expanduser().absolute(),
+    )
 
 
 def raise_for_failures(state: StudyState) -> None:
