@@ -179,17 +179,17 @@ def _sample_flags(row: RowSamples, estimates: Sequence[tuple[str, Estimate]]) ->
     if tokens and min(tokens) < FEW_TOKENS:
         text = f"a repeat decoded only {min(tokens)} tokens; raise max_tokens or choose a prompt with a longer answer"
         found.append(Flag(name="few_tokens", level="warning", message=text))
-    for name, value in estimates:
-        if value.n == 1:
-            found.append(
-                Flag(
-                    name="one_repeat", level="warning", message=f"{name} has one sample and no interval; raise repeats"
-                )
-            )
-        elif _relative_width(value) > WIDE_INTERVAL_RATIO:
-            share = f"{_relative_width(value):.0%}"
-            text = f"{name}: the interval spans {share} of the median; the prompts table tells prompts from repeats"
-            found.append(Flag(name="wide_interval", level="note", message=text))
+    single = [name for name, value in estimates if value.n == 1]
+    if single:
+        text = f"one sample and no interval: {', '.join(single)}; raise repeats"
+        found.append(Flag(name="one_repeat", level="warning", message=text))
+    wide = {name: width for name, value in estimates if (width := _relative_width(value)) > WIDE_INTERVAL_RATIO}
+    if wide:
+        text = (
+            f"wide interval, up to {max(wide.values()):.0%} of the median: {', '.join(wide)}; "
+            "the prompts table tells prompts from repeats"
+        )
+        found.append(Flag(name="wide_interval", level="note", message=text))
     for path in ("greedy", "speculative"):
         spread = max((_spread(group) for group in grouped(row.prompts, path, lambda r: r.decode_tok_s)), default=0.0)
         if spread > UNSTABLE_REPEATS_RATIO:

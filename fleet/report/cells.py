@@ -73,6 +73,13 @@ def scaled(value: float | None, unit: float) -> str:
     return NOTHING if value is None else number(value / unit)
 
 
+def size(value: int | None) -> str:
+    """Write bytes in GiB, or in MiB below one GiB."""
+    if value is None:
+        return NOTHING
+    return f"{number(value / GIB)} GiB" if value >= GIB else f"{number(value / MIB)} MiB"
+
+
 def count(value: int | None) -> str:
     return NOTHING if value is None else f"{value:,}"
 
@@ -96,13 +103,18 @@ def pair(left: str, right: str) -> str:
     return NOTHING if left == right == NOTHING else f"{left} / {right}"
 
 
-def interval(value: Estimate, suffix: str = "") -> str:
+def interval(value: Estimate) -> str:
     """Write a median and its interval, `12.3 [12.1, 12.5]`, or the median alone."""
-    if value.median is None:
-        return NOTHING
-    if value.low is None or value.high is None:
-        return f"{number(value.median)}{suffix}"
-    return f"{number(value.median)}{suffix} [{number(value.low)}, {number(value.high)}]"
+    if value.median is None or value.low is None or value.high is None:
+        return number(value.median)
+    return f"{number(value.median)} [{number(value.low)}, {number(value.high)}]"
+
+
+def times_interval(value: Estimate) -> str:
+    """Write a factor and its interval, `1.52x [1.48, 1.55]`, or the factor alone."""
+    if value.median is None or value.low is None or value.high is None:
+        return times(value.median)
+    return f"{times(value.median)} [{value.low:.2f}, {value.high:.2f}]"
 
 
 def exactness_cell(exactness: str | None) -> Cell:

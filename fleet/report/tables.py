@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from fleet.compare.relative import STAGES
@@ -26,9 +27,11 @@ from fleet.report.cells import (
     percents,
     scaled,
     settings,
+    size,
     table,
     text,
     times,
+    times_interval,
     trust_cell,
 )
 from fleet.report.hardware import HardwareReport, ReportRow
@@ -73,7 +76,7 @@ def speed_table(rows: Sequence[ReportRow]) -> Table:
                 *_which(row, rows),
                 text(interval(row.figures.greedy.decode_tok_s)),
                 text(interval(row.figures.speculative.decode_tok_s), "plain" if row.figures.comparable else "bad"),
-                text(interval(row.figures.speedup, suffix="x")),
+                text(times_interval(row.figures.speedup)),
                 text(str(row.figures.speculative.decode_tok_s.n)),
                 exactness_cell(row.figures.exactness),
                 flags_cell(row),
@@ -88,7 +91,7 @@ def experts_table(rows: Sequence[ReportRow]) -> Table:
     return table(
         "Experts and memory",
         "greedy / speculative, prefill left out. accept: tokens per verify step. disk ratio: per token, over greedy.",
-        (*_which_columns(rows), "accept", "hit ratio", "disk loads/token", "MiB/token", "disk ratio", "peak GiB"),
+        (*_which_columns(rows), "accept", "hit ratio", "disk loads/token", "MiB/token", "disk ratio", "peak"),
         _which_align(rows) + "rrrrrr",
         [
             (
@@ -108,7 +111,7 @@ def experts_table(rows: Sequence[ReportRow]) -> Table:
                     )
                 ),
                 text(times(row.figures.disk_load_ratio)),
-                text(scaled(row.figures.peak_bytes, GIB)),
+                text(size(row.figures.peak_bytes)),
             )
             for row in rows
         ],
@@ -273,21 +276,25 @@ def checks_table(rows: Sequence[ReportRow]) -> Table:
 
 
 def flags_table(rows: Sequence[ReportRow]) -> Table:
-    """Every reason for care in words, with the rows that it concerns."""
-    concerned: dict[Flag, list[str]] = {}
+    """Every reason for care in words, with the rows that it concerns; alike but for their numbers, told once."""
+    alike: dict[tuple[str, str], list[tuple[str, Flag]]] = {}
     for row in rows:
         for flag in row.figures.flags:
-            concerned.setdefault(flag, []).append(label(row))
-    cells = [
-        (
-            text(flag.level, LEVEL_TONE[flag.level]),
-            text("all" if len(labels) == len(rows) else "; ".join(labels)),
-            text(flag.message),
-        )
-        for level in ("error", "warning", "note")
-        for flag, labels in concerned.items()
-        if flag.level == level
-    ]
+            alike.setdefault((flag.level, re.sub(r"[0-9.]+", "#", flag.message)), []).append((label(row), flag))
+    cells = []
+    for level in ("error", "warning", "note"):
+        for (of_level, _), found in alike.items():
+            if of_level == level:
+                labels = list(dict.fromkeys(name for name, _ in found))
+                messages = list(dict.fromkeys(flag.message for _, flag in found))
+                more = f" (and {len(messages) - 1} like it)" if len(messages) > 1 else ""
+                cells.append(
+                    (
+                        text(level, LEVEL_TONE[level]),
+                        text("all" if len(labels) == len(rows) else "; ".join(labels)),
+                        text(messages[0] + more),
+                    )
+                )
     return table("Flags", "", ("level", "rows", "what it means"), "lll", cells)
 
 

@@ -7,11 +7,11 @@ from rich.console import Console
 
 from fleet.compare.stats import Estimate
 from fleet.report import markdown, terminal
-from fleet.report.cells import interval, number, percent, printable
+from fleet.report.cells import fastest, interval, number, percent, printable, size, times_interval
 from fleet.report.hardware import HardwareReport, hardware_report
 from fleet.report.tables import sections
 from tests.golden.situations import PROMPTS, SITUATIONS
-from tests.golden.study_tables import RunSpec, study_tables
+from tests.golden.study_tables import PromptSpec, RunSpec, study_tables
 
 HOSTILE = ("[red]x[/red]", "a|b", "<b>&amp;", "`code`", "\x1b[31mred", "line\nbreak", "x](http://e.example)", "*")
 
@@ -59,13 +59,44 @@ def test_a_hostile_name_is_text_on_a_terminal(name: str) -> None:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_name_is_text_in_markdown(name: str) -> None:
     text = markdown.render(hardware_report(study_tables(RunSpec(node=name)), study=name, warnings=[name]))
-    assert "<b>" not in text
+    assert "<b" not in text
     assert "\x1b" not in text
     assert "](http" not in text
     tables = [line for line in text.splitlines() if line.startswith("|")]
     header = next(line for line in tables if "| machine |" in line)
     row = tables[tables.index(header) + 2]
     assert row.replace("\\|", "").count("|") == header.count("|")
+
+
+def test_flags_that_differ_in_their_numbers_only_are_told_once() -> None:
+    report = hardware_report(
+        study_tables(
+            *(
+                RunSpec(slots_per_layer=slots, prompts=PROMPTS, repeat_columns={"load_average_before": load})
+                for slots, load in ((16, 30.5), (32, 41.25), (64, 1.0))
+            )
+        ),
+        study="s",
+    )
+    (flags,) = [table for table in sections(report, "studio-1") if table.title == "Flags"]
+    warnings = [[cell.text for cell in row] for row in flags.rows if row[0].text == "warning"]
+    assert warnings == [
+        [
+            "warning",
+            "width 3, 16 slots; width 3, 32 slots",
+            "load average 30.5 on 16 cores before a repeat; stop other work on the machine (and 1 like it)",
+        ]
+    ]
+
+
+def test_a_wrong_row_is_never_a_machine_s_fastest() -> None:
+    fast_and_wrong = PromptSpec(speculative_s=(1.0, 1.0, 1.0), exactness="wrong", num_mismatches=9)
+    report = hardware_report(
+        study_tables(RunSpec(prompts=(fast_and_wrong,)), RunSpec(verify_width=2, prompts=PROMPTS)), study="s"
+    )
+    best = fastest(report.rows)
+    assert best is not None
+    assert best.figures.key.verify_width == 2
 
 
 def test_tables_without_rows_are_not_shown() -> None:
@@ -98,6 +129,18 @@ def test_a_share_just_below_one_is_not_shown_as_all() -> None:
     assert [percent(value) for value in (None, 0.0, 0.375, 0.99999, 1.0)] == ["-", "0.0 %", "37.5 %", "99.9 %", "100 %"]
 
 
+def test_sizes_are_in_mib_below_a_gib() -> None:
+    assert [size(value) for value in (None, 0, 2**20, 2**30 - 2**20, 2**30, 45 * 2**30)] == [
+        "-",
+        "0 MiB",
+        "1.00 MiB",
+        "1023 MiB",
+        "1.00 GiB",
+        "45.0 GiB",
+    ]
+
+
 def test_an_estimate_without_interval_shows_its_median_alone() -> None:
     assert interval(Estimate(median=20.0, low=None, high=None, n=1)) == "20.0"
-    assert interval(Estimate(median=1.5, low=1.25, high=1.75, n=3), suffix="x") == "1.50x [1.25, 1.75]"
+    assert times_interval(Estimate(median=0.5, low=None, high=None, n=1)) == "0.50x"
+    assert times_interval(Estimate(median=0.852, low=0.795, high=0.858, n=3)) == "0.85x [0.80, 0.86]"
