@@ -48,7 +48,7 @@ def embedded(node: Node) -> Iterator[None]:
 
     Raises: ClusterError when Ray does not start.
     """
-    _sweep()
+    sweep()
     directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=_short_temp()))
     with contextlib.ExitStack() as cleanup:
         cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
@@ -62,7 +62,7 @@ def embedded(node: Node) -> Iterator[None]:
 def _start(node: Node, directory: Path) -> None:
     import ray
 
-    before = {child.pid for child in psutil.Process().children()}
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
     try:
         ray.init(
             address="local",
@@ -81,8 +81,13 @@ def _start(node: Node, directory: Path) -> None:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         message = f"Ray could not be started on this machine: {reason}"
         raise ClusterError(message, "end other Ray processes, or try again") from error
-    processes = [child for child in psutil.Process().children() if child.pid not in before]
-    (directory / PIDS_FILE).write_text(json.dumps([[child.pid, child.create_time()] for child in processes]))
+    # With their children: Ray's agents outlive a killed raylet by more than a minute.
+    processes = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
+    known = []
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            known.append([process.pid, process.create_time()])
+    (directory / PIDS_FILE).write_text(json.dumps(known))
 
 
 def _shut_down() -> None:
@@ -136,7 +141,7 @@ def _termination_as_interrupt() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _sweep() -> None:
+def sweep() -> None:
     """Clear what a killed driver left behind: its files, and its Ray processes where the system did not end them."""
     for directory in Path(_short_temp()).glob(f"{PREFIX}*-*"):
         owner = directory.name.removeprefix(PREFIX).split("-")[0]
