@@ -28,9 +28,9 @@ class Counters:
 class Repeat:
     """One repeat of one path, as measured. Fields as in the `repeats` table."""
 
-    path: str
-    instrumented: bool
-    repeat_index: int
+    path: str | None
+    instrumented: bool | None
+    repeat_index: int | None
     sequence_index: int | None
     num_tokens: int | None
     decode_tokens: int | None
@@ -82,15 +82,15 @@ class Repeat:
 class Step:
     """One verify step: how many drafts the head proposed and how many of them the target accepted."""
 
-    num_drafted: int
-    num_accepted: int
+    num_drafted: int | None
+    num_accepted: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """One control of one prompt: how often it ran and how often it failed."""
 
-    name: str
+    name: str | None
     num_run: int | None
     num_failed: int | None
     detail: str | None

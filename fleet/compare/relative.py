@@ -178,10 +178,13 @@ def _shares(tops: tuple[int, ...] | None, bottoms: tuple[int, ...] | None) -> tu
 
 
 def _conditional(steps: Sequence[Step]) -> tuple[float | None, ...] | None:
-    if not steps:
+    counts = [
+        (s.num_drafted, s.num_accepted) for s in steps if s.num_drafted is not None and s.num_accepted is not None
+    ]
+    if not counts:
         return None
     shares: list[float | None] = []
-    for position in range(max(step.num_drafted for step in steps)):
-        reached = [step for step in steps if step.num_drafted > position and step.num_accepted >= position]
-        shares.append(_ratio(sum(step.num_accepted > position for step in reached), len(reached)))
+    for position in range(max(drafted for drafted, _ in counts)):
+        reached = [accepted for drafted, accepted in counts if drafted > position and accepted >= position]
+        shares.append(_ratio(sum(accepted > position for accepted in reached), len(reached)))
     return tuple(shares)

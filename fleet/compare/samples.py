@@ -52,7 +52,7 @@ class PromptSamples:
 
     def select(self, path: str, *, instrumented: bool = False) -> tuple[Repeat, ...]:
         """The repeats of one path in the order they ran; rates may come from those that are not instrumented only."""
-        return tuple(r for r in self.repeats if r.path == path and r.instrumented == instrumented)
+        return tuple(r for r in self.repeats if r.path == path and bool(r.instrumented) == instrumented)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +153,7 @@ def _run_key(run: Run) -> _RunKey:
 
 
 def _measuring_order(repeat: Repeat) -> tuple[int, int]:
-    return (repeat.sequence_index if repeat.sequence_index is not None else repeat.repeat_index, repeat.repeat_index)
+    return (repeat.sequence_index or 0, repeat.repeat_index or 0)
 
 
 def _sort_key(key: RowKey) -> tuple[str, ...]:

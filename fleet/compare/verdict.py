@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from fleet.compare.records import Check
 from fleet.compare.relative import grouped, total_of
 from fleet.compare.samples import PromptSamples, RowSamples
 from fleet.compare.stats import Estimate
@@ -80,17 +81,18 @@ def may_be_compared(exactness: Exactness | None) -> bool:
 
 def combine_checks(prompts: Iterable[PromptSamples]) -> tuple[CheckResult, ...]:
     """Add up each control over the prompts, in the order of EXPECTED_CHECKS, then by name."""
-    checks = [check for prompt in prompts for check in prompt.checks]
-    names = {check.name for check in checks}
+    named = [(check.name or "(unnamed)", check) for prompt in prompts for check in prompt.checks]
+    names = {name for name, _ in named}
     ordered = [name for name in EXPECTED_CHECKS if name in names] + sorted(names - set(EXPECTED_CHECKS))
-    return tuple(
-        CheckResult(
-            name=name,
-            num_run=total_of(check.num_run for check in checks if check.name == name),
-            num_failed=total_of(check.num_failed for check in checks if check.name == name),
-            details=tuple(dict.fromkeys(c.detail for c in checks if c.name == name and c.detail)),
-        )
-        for name in ordered
+    return tuple(_combined(name, [check for other, check in named if other == name]) for name in ordered)
+
+
+def _combined(name: str, checks: Sequence[Check]) -> CheckResult:
+    return CheckResult(
+        name=name,
+        num_run=total_of(check.num_run for check in checks),
+        num_failed=total_of(check.num_failed for check in checks),
+        details=tuple(dict.fromkeys(check.detail for check in checks if check.detail)),
     )
 
 
