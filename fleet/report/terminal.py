@@ -11,11 +11,19 @@ from fleet.report.cells import Cell, Table, Tone, describe, printable, text, ver
 from fleet.report.hardware import HardwareReport
 from fleet.report.tables import experts_table, flags_table, machines_table, speed_table
 
+FULL_WIDTH = 100
+"""Columns at which no figure is broken over two lines."""
+
 _STYLES: dict[Tone, str] = {"plain": "", "good": "green", "warn": "yellow", "bad": "bold red", "muted": "dim"}
 
 
 def render(report: HardwareReport, console: Console) -> None:
-    """Print the report. Names from outside are printed as text, never read as markup."""
+    """Print the report. Names from outside are printed as text, never read as markup.
+
+    A pipe or a file has no width of its own: there the tables take the columns that they need, up to FULL_WIDTH.
+    """
+    if not console.is_terminal and console.width < FULL_WIDTH:
+        console = Console(file=console.file, width=FULL_WIDTH, color_system=None)
     console.print(Text(f"Report: {printable(report.study)}", style="bold"))
     console.print(_styled(verdict_line(report)))
     for warning in report.warnings:

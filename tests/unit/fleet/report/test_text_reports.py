@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from rich.console import Console
@@ -35,6 +36,13 @@ def test_no_speed_is_broken_over_two_lines_at_a_hundred_columns() -> None:
     assert "20.0 [20.0, 20.4]" in text
     assert "30.0 [26.7, 38.4]" in text
     assert "1.50x [1.31, 1.92]" in text
+
+
+def test_a_pipe_gets_unbroken_figures_and_a_narrow_terminal_its_own_width() -> None:
+    piped = terminal_text(SITUATIONS["all_well"]().report(), width=80)
+    assert "1.50x [1.31, 1.92]" in piped
+    narrow = terminal_text(SITUATIONS["all_well"]().report(), width=80, colour=True)
+    assert max(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in narrow.splitlines()) <= 80
 
 
 def test_the_first_lines_say_whether_to_trust_the_report() -> None:
