@@ -10,7 +10,10 @@ from typing import Any
 from fleet.compare.relative import StageTimes
 from fleet.compare.row import PathFigures, PromptFigures, Row
 from fleet.compare.stats import Estimate
+from fleet.compare.verdict import CheckResult
 from fleet.report.hardware import HardwareReport, Machine, ReportRow
+
+_TIMES = ("process_start_s", "prepare_s", "verify_records_s", "load_s", "start_to_first_token_s", "measure_s")
 
 
 def render(report: HardwareReport) -> str:
@@ -32,8 +35,13 @@ def report_dict(report: HardwareReport) -> dict[str, Any]:
 
 def row_dict(row: ReportRow) -> dict[str, Any]:
     """One row as plain values."""
+    return {**_headline(row), **_details(row)}
+
+
+def _headline(row: ReportRow) -> dict[str, Any]:
+    """The figures that most readers want, first."""
     figures = row.figures
-    key, run = figures.key, figures.first_run
+    key = figures.key
     return {
         "machine": row.machine,
         "checkpoint": key.checkpoint,
@@ -50,6 +58,14 @@ def row_dict(row: ReportRow) -> dict[str, Any]:
         "peak_bytes": figures.peak_bytes,
         "exactness": figures.exactness,
         "num_mismatches": figures.num_mismatches,
+    }
+
+
+def _details(row: ReportRow) -> dict[str, Any]:
+    """Everything else."""
+    figures = row.figures
+    key, run = figures.key, figures.first_run
+    return {
         "comparable": figures.comparable,
         "synthetic": key.synthetic,
         "flags": [dataclasses.asdict(flag) for flag in figures.flags],
@@ -67,35 +83,26 @@ def row_dict(row: ReportRow) -> dict[str, Any]:
         "no_replay_speedup": figures.no_replay.speedup,
         "stages_s_per_step": _stages(figures.stages),
         "memory": dataclasses.asdict(figures.memory),
-        "times": {
-            name: getattr(run, name)
-            for name in (
-                "process_start_s",
-                "prepare_s",
-                "verify_records_s",
-                "load_s",
-                "start_to_first_token_s",
-                "measure_s",
-            )
-        },
+        "times": {name: getattr(run, name) for name in _TIMES},
         "settings": dict(key.shared),
         "num_moe_layers": run.num_moe_layers,
         "num_experts": run.num_experts,
         "experts_per_token": run.experts_per_token,
         "num_pool_slots": run.num_pool_slots,
         "num_pinned_experts": run.num_pinned_experts,
-        "checks": [
-            {
-                "name": check.name,
-                "num_run": check.num_run,
-                "num_failed": check.num_failed,
-                "passed": check.passed,
-                "details": list(check.details),
-            }
-            for check in figures.checks
-        ],
+        "checks": [_check(check) for check in figures.checks],
         "prompts": [_prompt(prompt) for prompt in figures.prompts],
         "provenance": _provenance(figures),
+    }
+
+
+def _check(check: CheckResult) -> dict[str, Any]:
+    return {
+        "name": check.name,
+        "num_run": check.num_run,
+        "num_failed": check.num_failed,
+        "passed": check.passed,
+        "details": list(check.details),
     }
 
 
