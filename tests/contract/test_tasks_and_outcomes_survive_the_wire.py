@@ -14,7 +14,7 @@ from worker.contract import errors
 from worker.contract.build import build_hash
 from worker.contract.errors import CheckpointError, MachineBusyError, TaskError, WorkerError
 from worker.contract.outcome import Completed, Failed, outcome_from_dict
-from worker.contract.spool import Progress
+from worker.contract.spool import Progress, read_outcome
 from worker.contract.task import CheckpointRef, Prompt, Protocol, Task
 
 ERRORS = [cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, WorkerError)]
@@ -210,3 +210,10 @@ def test_progress_is_one_line_and_survives_it(progress: Progress) -> None:
 def test_the_build_is_named_by_sixteen_hex_digits() -> None:
     assert len(build_hash()) == 16
     assert int(build_hash(), 16) >= 0
+
+
+def test_an_outcome_that_is_not_json_is_a_failure_with_its_place(tmp_path):
+    (tmp_path / "outcome.json").write_text("{half")
+    outcome = read_outcome(tmp_path)
+    assert isinstance(outcome, Failed)
+    assert str(tmp_path / "outcome.json") in outcome.message

@@ -37,6 +37,7 @@ class WidthControl:
     num_positions: int
     num_differing: int
     num_argmax_differing: int
+    num_not_finite: int
     diff_max: float
     diff_p99: float
     gap_shift_max: float
@@ -108,6 +109,7 @@ def compare_widths(
         num_positions=len(pairs),
         num_differing=int((absolute.max(axis=1) > 0).sum()),
         num_argmax_differing=sum(int(a.argmax() != b.argmax()) for a, b in pairs),
+        num_not_finite=int((~np.isfinite(differences)).any(axis=1).sum()),
         diff_max=float(absolute.max()),
         diff_p99=float(np.percentile(absolute, 99)),
         gap_shift_max=float((differences.max(axis=1) - differences.min(axis=1)).max()),

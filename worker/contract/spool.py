@@ -15,7 +15,6 @@ import os
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -120,11 +119,11 @@ class _replacing:  # noqa: N801 - reads as a verb in a with statement
 def read_outcome(directory: Path) -> Outcome | None:
     """The outcome, or None when the run has not ended by itself."""
     try:
-        data: dict[str, Any] = json.loads((directory / OUTCOME_FILE).read_text(encoding="utf-8"))
+        text = (directory / OUTCOME_FILE).read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
     try:
-        return outcome_from_dict(data)
+        return outcome_from_dict(json.loads(text))
     except (KeyError, ValueError, TypeError) as error:
         return Failed(
             kind="permanent", error="SpoolError", message=f"{directory / OUTCOME_FILE} is no outcome: {error}"

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+from worker.benchmark.checks import mtp_attachment, width_logits
 from worker.benchmark.exactness import WidthControl, compare, compare_widths, judge, spacing
 
 LOGITS = [np.array([0.0, 4.0, 3.0, 1.0], dtype=np.float32)] * 3
 GREEDY = (1, 1, 1)
 CONTROL = WidthControl(
-    num_positions=3, num_differing=3, num_argmax_differing=0, diff_max=0.8, diff_p99=0.7, gap_shift_max=1.0
+    num_positions=3,
+    num_differing=3,
+    num_argmax_differing=0,
+    num_not_finite=0,
+    diff_max=0.8,
+    diff_p99=0.7,
+    gap_shift_max=1.0,
 )
 
 
@@ -85,3 +94,26 @@ def test_spacing_is_one_quantum(value: float, dtype: str, expected: float):
     assert spacing(value, dtype) == expected
     if dtype != "bfloat16":
         assert spacing(value, dtype) == abs(np.spacing(np.dtype(dtype).type(value)))
+
+
+@pytest.mark.parametrize(("strict", "failed"), [(True, 3), (False, 0)])
+def test_widths_may_differ_only_where_the_backend_does_not_promise_otherwise(strict: bool, failed: int):
+    assert width_logits(CONTROL, widths_are_bit_equal=strict).num_failed == failed
+    assert width_logits(None, widths_are_bit_equal=strict).num_run == 0
+
+
+def test_a_logit_that_is_no_number_fails_anywhere():
+    rows = [np.array([1.0, np.nan], dtype=np.float32)]
+    control = compare_widths([np.array([1.0, 2.0], dtype=np.float32)], rows)
+    assert width_logits(control, widths_are_bit_equal=False).num_failed == 1
+
+
+def test_a_head_whose_first_drafts_are_never_right_fails_as_a_whole():
+    def records(accepted: list[int]):
+        steps = [SimpleNamespace(num_drafted=2, num_accepted=n) for n in accepted]
+        return [SimpleNamespace(steps=steps)]
+
+    assert mtp_attachment(records([0] * 30)).num_failed == 30  # type: ignore[arg-type]
+    assert mtp_attachment(records([0] * 28 + [1, 2])).num_failed == 0  # type: ignore[arg-type]
+    few = mtp_attachment(records([0] * 5))  # type: ignore[arg-type]
+    assert (few.num_run, few.num_failed) == (5, 0)
