@@ -13,7 +13,7 @@ from fleet.cluster.dispatch import Dispatcher, Settings
 from fleet.cluster.head import embedded
 from fleet.cluster.submit import submission
 from fleet.cluster.watch import Watcher
-from fleet.ledger.events import Event
+from fleet.ledger.events import AttemptStarted, Event
 from fleet.ledger.sqlite import Ledger
 from fleet.ledger.state import StudyState
 from fleet.nodes.node import Node, NodeName
@@ -81,6 +81,10 @@ class Bench:
     def events(self, study: Study) -> list[Event]:
         with Ledger(self.data, read_only=True) as ledger:
             return [record.event for record in ledger.records(study.id)]
+
+    def last(self, study: Study) -> str:
+        """The id of the latest attempt."""
+        return [event.attempt_id for event in self.events(study) if isinstance(event, AttemptStarted)][-1]
 
     def starts(self) -> int:
         return len((self.data / "runs.log").read_text().splitlines())

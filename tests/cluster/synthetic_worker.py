@@ -3,12 +3,13 @@
 Knobs come through the prompts' text, as words `name=value`; the first attempt on a machine is told from later ones by a
 marker file, so that a fault can happen `once`.
 
-    sleep=S             take S seconds, writing progress all along
+    sleep=S             take S seconds, writing progress all along; first_sleep=S only at the first start
     crash=once|always   end itself by SIGKILL halfway
     fail=KIND           end with Failed of that kind (permanent, transient, lost); fail_times=N only N times
     hang=1              write no more progress and ignore SIGTERM, after a child that does so too
     marker=DIR          where the marker files and `runs.log` (one line per start) go
     schema=wrong        return a table of another schema
+    rows=foreign        return rows of another attempt
     environment=1       write the environment and the nice level into DIR/environment.json
 """
 
@@ -41,12 +42,14 @@ def main() -> int:
     marker = Path(knobs.get("marker") or arguments.spool)
     starts = _count_start(marker, task, arguments)
     if "environment" in knobs:
-        seen = {"environment": dict(os.environ), "nice": os.nice(0), "modules": sorted(sys.modules)}
+        leads = os.getsid(0) == os.getpgid(0) == os.getpid()
+        seen = {"environment": dict(os.environ), "nice": os.nice(0), "modules": sorted(sys.modules), "leads": leads}
         (marker / "environment.json").write_text(json.dumps(seen))
     spool = SpoolWriter(Path(arguments.spool))
     print("synthetic worker at work", file=sys.stderr, flush=True)
     spool.progress(Progress(phase="load", fraction=0.1, prompt_id=task.prompts[0].id))
-    _work(spool, task, float(knobs.get("sleep", "0")))
+    seconds = knobs.get("first_sleep", "0") if starts == 1 else "0"
+    _work(spool, task, float(knobs.get("sleep", seconds)))
     if knobs.get("crash") == "always" or (knobs.get("crash") == "once" and starts == 1):
         print("about to crash", file=sys.stderr, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -57,7 +60,8 @@ def main() -> int:
         spool.finish(Failed(kind=kind, error="SyntheticError", message=f"told to fail ({kind})", hint="do not tell it"))
         return 1
     spool.progress(Progress(phase="done", fraction=1.0))
-    tables = rows(task, arguments.study_id, arguments.attempt_id, arguments.node)
+    attempt_id = "another" if knobs.get("rows") == "foreign" else arguments.attempt_id
+    tables = rows(task, arguments.study_id, attempt_id, arguments.node)
     if knobs.get("schema") == "wrong":
         tables["checks"] = tables["checks"].rename_columns(["x", *tables["checks"].column_names[1:]])
     spool.complete(tables)

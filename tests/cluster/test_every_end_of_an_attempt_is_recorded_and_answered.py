@@ -98,6 +98,17 @@ def test_a_failed_task_is_tried_again_when_the_study_is_submitted_again(bench, k
     assert bench.run(study).count(Done) == 1
 
 
+def test_rows_of_another_attempt_fail_for_good_and_are_not_stored(bench, knobs):
+    study = make_study(knobs("rows=foreign"))
+    (failed,) = bench.run(study).tasks.values()
+    assert isinstance(failed, Failed)
+    assert (failed.kind, failed.message) == (
+        "permanent",
+        f"runs.attempt_id is 'another', expected {bench.last(study)!r}",
+    )
+    assert bench.store.scan(study.id)["runs"].num_rows == 0
+
+
 def test_a_table_of_another_schema_fails_for_good_and_is_not_stored(bench, knobs):
     study = make_study(knobs("schema=wrong"))
     (failed,) = bench.run(study).tasks.values()
@@ -141,7 +152,7 @@ def test_a_supervisor_that_is_killed_is_a_lost_attempt(bench, knobs):
 
 
 def test_a_supervisor_that_is_frozen_is_given_up_and_ended(bench, knobs):
-    study = make_study(knobs("sleep=3"))
+    study = make_study(knobs("first_sleep=60"))
     watcher = _AtFirstProgress(bench.data / "runs.log", lambda line: os.kill(line["parent"], signal.SIGSTOP))
     state = bench.run(study, watcher=watcher, silence_deadline_s=1.5, heartbeat_s=0.3)
     assert state.count(Done) == 1
@@ -161,6 +172,7 @@ def test_the_benchmark_inherits_nothing_of_ray(bench, knobs):
     assert {"HOME", "PATH"} <= set(names)
     assert "ray" not in seen["modules"]
     assert seen["nice"] == os.nice(0)
+    assert seen["leads"]  # a session of its own: Ctrl-C in the terminal never reaches it directly
 
 
 def test_a_worker_that_cannot_be_started_is_a_failure_with_a_reason(bench, knobs):

@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 import psutil
+import pytest
 
 from fleet.cluster.head import PIDS_FILE, PREFIX, sweep
 
@@ -42,7 +43,8 @@ def test_a_process_that_only_has_the_same_number_is_left_alone():
     directory = leftover(dead_pid(), [[process.pid, 1.0]])
     try:
         sweep()
-        assert process.poll() is None
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=0.5)
         assert not directory.exists()
     finally:
         process.kill()
@@ -54,7 +56,8 @@ def test_a_living_driver_keeps_what_is_its_own():
     directory = leftover(os.getpid(), [[process.pid, psutil.Process(process.pid).create_time()]])
     try:
         sweep()
-        assert process.poll() is None
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=0.5)
         assert directory.exists()
     finally:
         process.kill()

@@ -62,6 +62,10 @@ def test_a_store_that_cannot_be_written_is_refused_before_any_run(tmp_path):
     (tmp_path / "file").write_text("")
     expect(fleet("submit", str(study(tmp_path)), "--data", str(tmp_path / "file")), 2, str(tmp_path / "file"), "--data")
     expect(fleet("demo", "--data", str(tmp_path / "file" / "below")), 2, "cannot be written", "--data")
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "store").write_text("")
+    expect(fleet("submit", str(study(tmp_path)), "--data", str(tmp_path / "d")), 2, str(tmp_path / "d" / "store"))
+    assert list((tmp_path / "d").iterdir()) == [tmp_path / "d" / "store"]
 
 
 def test_a_study_that_does_not_exist_is_answered_with_those_that_do(tmp_path):
