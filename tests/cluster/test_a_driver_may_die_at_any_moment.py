@@ -85,14 +85,13 @@ def test_after_a_kill_of_everything_the_next_submit_finishes_the_rest(tmp_path):
     assert list(Path("/tmp").glob(f"fr-{driver.pid}-*")) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_ends_every_process_and_the_next_submit_goes_on(tmp_path, number):
+def test_a_termination_ends_every_process_as_ctrl_c_does(tmp_path):
     driver = start(tmp_path, *TASKS)
     line = wait_for_start(tmp_path, 2, driver)
     time.sleep(0.3)
     members = family(driver)
     assert line["pid"] in members
-    os.killpg(driver.pid, number) if number == signal.SIGINT else os.kill(driver.pid, number)
+    driver.terminate()
     _, complaints = driver.communicate(timeout=60)
     assert driver.returncode == 130, complaints
     assert complaints.strip() == "error: stopped"

@@ -1,8 +1,7 @@
-"""Ctrl-C and kill -9 in the middle of a study on the bundled model: nothing is left running, the rest runs later."""
+"""Ctrl-C and a kill -9 in the middle of a study on the bundled model: nothing is left running, the rest runs later."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 
@@ -45,28 +44,6 @@ def test_ctrl_c_leaves_no_process_and_says_how_to_go_on(fleet):
     assert wait_until_gone(members) == []
     assert [task["state"] for task in fleet.state()["tasks"]] == ["done", "retrying"]
 
-    rest = fleet.run("submit", study)
-    assert rest.returncode == 0, rest.stderr
-    assert [task["attempts"] for task in fleet.state()["tasks"]] == [1, 2]
-
-
-def test_after_a_kill_of_driver_and_worker_the_next_submit_finishes_the_rest(fleet):
-    study = str(fleet.write_study(matrix=MATRIX, max_tokens=48))
-    driver = fleet.start("submit", study)
-    members = started_twice(fleet, driver)
-    driver.kill()
-    for process in members:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    driver.communicate()
-    assert wait_until_gone(members) == []
-    assert [task["state"] for task in fleet.state()["tasks"]] == ["done", "running"]
-
-    rest = fleet.run("submit", study)
-    assert rest.returncode == 0, rest.stderr
-    assert "2 of 2 tasks done" in rest.stdout
-    assert [task["attempts"] for task in fleet.state()["tasks"]] == [1, 2]
-
 
 def test_when_only_the_driver_is_killed_the_benchmark_ends_and_the_next_submit_clears_the_rest(fleet):
     study = str(fleet.write_study(matrix=MATRIX, max_tokens=48))
@@ -77,6 +54,9 @@ def test_when_only_the_driver_is_killed_the_benchmark_ends_and_the_next_submit_c
     driver.kill()
     driver.communicate()
     assert wait_until_gone(benchmarks) == []
+    assert [task["state"] for task in fleet.state()["tasks"]] == ["done", "running"]
     rest = fleet.run("submit", study)
     assert rest.returncode == 0, rest.stderr
+    assert "2 of 2 tasks done" in rest.stdout
+    assert [task["attempts"] for task in fleet.state()["tasks"]] == [1, 2]
     assert wait_until_gone(members, within_s=1) == []
