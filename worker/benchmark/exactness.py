@@ -3,7 +3,8 @@
 identical   same ids, same length
 tie         the first difference is between the two best candidates, closer than one quantum of the logits' dtype
 drift       their gap is within what a change of forward width was measured to shift gaps here
-wrong       anything else; on a backend whose forwards are bit-equal at every width, anything but identical
+wrong       anything else; on a backend whose forwards are bit-equal at every width, anything but identical;
+            anywhere, logits that are not finite numbers, whatever the ids
 """
 
 from __future__ import annotations
@@ -78,6 +79,9 @@ def judge(
     """
     difference = compare(greedy_ids, speculative_ids)
     at = difference.first
+    if not all(np.isfinite(row).all() for row in width_one_logits) or (control and control.num_not_finite):
+        # Logits that are no numbers have no best token: both paths then emit the same nonsense.
+        return Exactness(verdict="wrong", difference=difference, gap=None, quantum=None)
     if at is None:
         return Exactness(verdict="identical", difference=difference, gap=None, quantum=None)
     if at >= min(len(greedy_ids), len(speculative_ids), len(width_one_logits)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -117,3 +118,9 @@ def test_a_head_whose_first_drafts_are_never_right_fails_as_a_whole():
     assert mtp_attachment(records([0] * 28 + [1, 2])).num_failed == 0  # type: ignore[arg-type]
     few = mtp_attachment(records([0] * 5))  # type: ignore[arg-type]
     assert (few.num_run, few.num_failed) == (5, 0)
+
+
+def test_logits_that_are_no_numbers_are_wrong_even_with_equal_ids():
+    broken = [np.full(4, np.nan, dtype=np.float32)] * 3
+    assert _judge((1, 1, 1), logits=broken).verdict == "wrong"
+    assert _judge((1, 1, 1), control=replace(CONTROL, num_not_finite=1)).verdict == "wrong"
