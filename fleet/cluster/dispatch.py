@@ -208,6 +208,8 @@ class Dispatcher:
             return  # late: it speaks of an attempt that is over
         active.heard_s = time.monotonic()
         match item:
+            case Started(build_hash=theirs) if theirs != build_hash():
+                self._fail(active, _other_build(active.node, theirs))
             case Started():
                 active.started_s = active.advanced_s = active.heard_s
             case Advanced(progress=progress):
@@ -314,3 +316,12 @@ class Dispatcher:
     def _count(self) -> Count:
         state = self._state
         return Count(total=len(state.tasks), done=state.count(Done), failed=state.count(Failed))
+
+
+def _other_build(node: NodeName, theirs: str) -> outcomes.Failed:
+    return outcomes.Failed(
+        kind="permanent",
+        error="BuildError",
+        message=f"node {node} runs build {theirs}, this head runs {build_hash()}",
+        hint="install the same build on both, and do not edit the code while a study runs",
+    )

@@ -52,6 +52,18 @@ def test_two_tasks_run_one_after_the_other_and_their_rows_are_stored(bench, knob
     assert list((bench.data / "spool").iterdir()) == []  # confirmed, so the node's copy is gone
 
 
+def test_a_node_of_another_build_is_refused_and_its_benchmark_ended(bench, knobs, monkeypatch):
+    monkeypatch.setattr("fleet.cluster.dispatch.build_hash", lambda: "0" * 16)
+    study = make_study(knobs("sleep=30"))
+    began = time.monotonic()
+    state = bench.run(study)
+    assert state.count(Failed) == 1
+    failed = next(event for event in bench.events(study) if isinstance(event, AttemptFailed))
+    assert (failed.kind, failed.error, failed.retry) == ("permanent", "BuildError", False)
+    assert "this head runs 0000000000000000" in failed.message
+    assert time.monotonic() - began < 20
+
+
 def test_what_is_done_is_never_run_again(bench, knobs):
     study = make_study(knobs(""))
     bench.run(study)
