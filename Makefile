@@ -17,8 +17,8 @@ help:
 
 setup: $(STAMP)
 
-$(STAMP): requirements-dev.lock pyproject.toml scripts/setup.sh
-	@bash scripts/setup.sh
+$(STAMP): requirements-dev.lock pyproject.toml .ci/setup.sh
+	@bash .ci/setup.sh
 	@touch $@
 
 demo: $(STAMP)
@@ -32,14 +32,14 @@ check: $(STAMP)
 	@$(PY) -m ruff format --check .
 	@.venv/bin/basedpyright --level error
 	@.venv/bin/lint-imports
-	@bash scripts/lock.sh --check
+	@bash .ci/lock.sh --check
 
 format: $(STAMP)
 	@$(PY) -m ruff check --fix-only .
 	@$(PY) -m ruff format .
 
 lock:
-	@bash scripts/lock.sh
+	@bash .ci/lock.sh
 
 clean:
 	rm -rf .venv .tools .pytest_cache .ruff_cache
