@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from worker.contract.errors import TaskError
+from worker.experts.eviction import POLICIES
 from worker.experts.pool import ABSENT, LayerPool
 from worker.experts.slots import writes_are_visible
 
@@ -43,6 +44,7 @@ def test_hits_and_loads_by_hand(make_pool: Callable[..., LayerPool], direct: boo
 @given(
     num_slots=st.integers(6, 20),
     direct=st.booleans(),
+    eviction=st.sampled_from(sorted(POLICIES)),
     operations=st.lists(
         st.tuples(
             st.sampled_from(["admit", "admit", "admit", "pin", "unpin"]),
@@ -52,9 +54,13 @@ def test_hits_and_loads_by_hand(make_pool: Callable[..., LayerPool], direct: boo
     ),
 )
 def test_invariants_hold_after_random_operations(
-    make_pool: Callable[..., LayerPool], num_slots: int, direct: bool, operations: list[tuple[str, set[int]]]
+    make_pool: Callable[..., LayerPool],
+    num_slots: int,
+    direct: bool,
+    eviction: str,
+    operations: list[tuple[str, set[int]]],
 ):
-    pool = make_pool(num_slots, direct=direct)
+    pool = make_pool(num_slots, direct=direct, eviction=eviction)
     for name, chosen in operations:
         experts = np.array(sorted(chosen))
         if name == "unpin":
