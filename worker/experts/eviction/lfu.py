@@ -10,7 +10,11 @@ from numpy.typing import NDArray
 from worker.experts.eviction.policy import Experts
 
 HALF_LIFE_FORWARDS = 64.0
-"""Forwards after which a use counts half."""
+"""Forwards after which a use counts half.
+
+Of 2, 4, ... 256 the best on the bundled model's greedy routing, at each of 12, 20, 32 and 48 slots of 64; for its forwards
+of three tokens 32 is better by at most one hit in a hundred.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """What a policy is: four pure functions over a frozen state, for the pool of one layer.
 
-    forward needs experts -> evict (make room) -> admit (the missing ones are resident) -> access (all were used)
+forward needs experts -> evict (make room) -> admit (the missing ones are resident) -> access (all were used)
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """S3-FIFO: a small queue on probation, a main queue, and the names of those that lately failed the probation.
 
-    miss -> small (or main, if its name is a ghost's)     small's oldest: used twice and more -> main, else evicted -> ghost
-                                                          main's oldest:  used -> back to main's end, one use less, else evicted
+    miss             -> small, or main when its name is a ghost's
+    small's oldest   -> main when it was used twice more, else evicted and a ghost
+    main's oldest    -> main's end with one use less when it was used, else evicted
 
 Source: Yang, Zhang, Qiu, Yue and Rashmi, "FIFO queues are all you need for cache eviction" (SOSP 2023), algorithm 1. The
 paper serves one request after the other. Here a forward needs several experts at once: its evictions come first, one

@@ -39,9 +39,9 @@ def sets(*, experts: int, largest: int, length: int) -> st.SearchStrategy[list[s
 def test_on_random_traces_with_pins(name, trace, num_slots, pins, pin_at):
     replay, reference = Replay(policy(name), 20, num_slots), REFERENCES[name](num_slots)
     pinned: set[int] = set()
-    for index, needed in enumerate(trace):
+    for index, chosen in enumerate(trace):
+        needed = chosen | pins if index == pin_at else chosen
         if index == pin_at:
-            needed = needed | pins
             pinned = pins
         if len(needed | pinned) > num_slots:
             continue
