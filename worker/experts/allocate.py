@@ -3,7 +3,7 @@
     trace of a layer -> hit_curve: hits with 0, 1, 2, ... slots -> allocate: slots per layer
 
 Layers differ: one routes to few experts over and over, another to all of them. The curve is LRU's, because one pass over a
-trace gives it for every pool size at once; the other policies rank layers much alike.
+trace gives it for every pool size at once. Curves of the other policies' own, by replay, were not reliably better for them.
 """
 
 from __future__ import annotations

@@ -55,6 +55,11 @@ class LayerPool:
         return self.slots.num_slots
 
     @property
+    def resident(self) -> Experts:
+        """The experts that are in a slot now, ascending."""
+        return np.flatnonzero(self.slot_of != ABSENT)
+
+    @property
     def num_unpinned_slots(self) -> int:
         return self.num_slots - int(self.pinned.sum())
 
