@@ -150,7 +150,7 @@ def bench(
         str | None, typer.Option(help="Instead of --slots: memory for model and experts, such as 8GiB or 900MB.")
     ] = None,
     allocation: Annotated[
-        str, typer.Option(help="How a budget is split over the layers: trace or uniform. auto is trace.")
+        str, typer.Option(help="How a budget is split over the layers: auto, trace or uniform.")
     ] = "auto",
     eviction: Annotated[str, typer.Option(help="lru, lfu, lfuda or s3-fifo.")] = "lru",
     max_tokens: Annotated[int, typer.Option(help="Tokens to emit per generation.")] = 96,

@@ -148,7 +148,10 @@ def test_slots_and_a_memory_budget_exclude_each_other() -> None:
     with pytest.raises(TaskError, match="slots_per_layer and memory_budget_bytes are both set; set one"):
         dataclasses.replace(PLAIN, slots_per_layer=20, memory_budget_bytes=2**33)
     assert PLAIN.resolved_allocation == "uniform"
-    assert dataclasses.replace(PLAIN, memory_budget_bytes=2**33).resolved_allocation == "trace"
+    budget = dataclasses.replace(PLAIN, memory_budget_bytes=2**33)
+    assert budget.resolved_allocation == "trace"
+    assert dataclasses.replace(budget, eviction="lfu").resolved_allocation == "uniform"
+    assert dataclasses.replace(budget, eviction="lfu", allocation="trace").resolved_allocation == "trace"
 
 
 def test_two_prompts_of_one_id_are_refused() -> None:

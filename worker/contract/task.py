@@ -94,7 +94,10 @@ class Task:
     memory_budget_bytes: int | None = None
     """Bytes for weights, MTP head, working memory and as many experts as then fit; excludes `slots_per_layer`."""
     allocation: Allocation = "auto"
-    """How a budget's slots are split over the layers. auto: by a trace of the task's own prompts."""
+    """How a budget's slots are split over the layers.
+
+    auto: by a trace of the task's own prompts under lru, evenly under the other policies, which gained nothing by it.
+    """
     verify_mode: VerifyMode = "batched"
     rollback: Rollback = "capture"
     eviction: Eviction = "lru"
@@ -131,7 +134,7 @@ class Task:
     @property
     def resolved_allocation(self) -> Literal["uniform", "trace"]:
         if self.allocation == "auto":
-            return "uniform" if self.memory_budget_bytes is None else "trace"
+            return "trace" if self.memory_budget_bytes is not None and self.eviction == "lru" else "uniform"
         return self.allocation
 
     @classmethod

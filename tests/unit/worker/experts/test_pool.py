@@ -16,6 +16,7 @@ from worker.experts.pool import ABSENT, LayerPool
 from worker.experts.slots import writes_are_visible
 
 from .conftest import payload
+from .eviction.references import REFERENCES
 
 
 def _check_bytes(pool: LayerPool) -> None:
@@ -75,6 +76,19 @@ def test_invariants_hold_after_random_operations(
             pool.pin(experts)
             assert pool.pinned[experts].all()
         _check_bytes(pool)
+
+
+@pytest.mark.parametrize("eviction", sorted(POLICIES))
+def test_a_pool_keeps_what_its_policy_s_reference_keeps(make_pool: Callable[..., LayerPool], eviction: str):
+    """The pool tells its policy of every admission, use and eviction: one forgotten, and the two part."""
+    rng = np.random.default_rng(7)
+    weights = np.exp(rng.standard_normal(32))
+    pool, reference = make_pool(10, eviction=eviction), REFERENCES[eviction](10)
+    for _ in range(300):
+        needed = rng.choice(32, 3, replace=False, p=weights / weights.sum())
+        pool.admit(np.sort(needed))
+        reference.serve(set(needed.tolist()))
+        assert set(pool.resident.tolist()) == reference.resident
 
 
 def test_pinning_everything_is_refused(make_pool: Callable[..., LayerPool]):
