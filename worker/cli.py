@@ -13,11 +13,13 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import signal
 import sys
 import threading
 import time
 import traceback
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -144,6 +146,13 @@ def bench(
         int, typer.Option(help="Tokens scored per verify forward: the pending one and the drafts.")
     ] = 3,
     slots: Annotated[int | None, typer.Option(help="Experts of each layer kept in memory. Default: all.")] = None,
+    memory_budget: Annotated[
+        str | None, typer.Option(help="Instead of --slots: memory for model and experts, such as 8GiB or 900MB.")
+    ] = None,
+    allocation: Annotated[
+        str, typer.Option(help="How a budget is split over the layers: auto, trace or uniform.")
+    ] = "auto",
+    eviction: Annotated[str, typer.Option(help="lru, lfu, lfuda or s3-fifo.")] = "lru",
     max_tokens: Annotated[int, typer.Option(help="Tokens to emit per generation.")] = 96,
     repeats: Annotated[int, typer.Option(help="Measured generations of each path.")] = 3,
     warmup_tokens: Annotated[int | None, typer.Option(help="Default: as many as --max-tokens.")] = None,
@@ -171,6 +180,9 @@ def bench(
         "prompts": (Prompt(id="bench", category="bench", text=prompt, chat=not raw),),
         "verify_width": verify_width,
         "slots_per_layer": slots,
+        "memory_budget_bytes": None if memory_budget is None else _byte_count(memory_budget),
+        "allocation": allocation,
+        "eviction": eviction,
         "verify_mode": verify_mode,
         "rollback": rollback,
         "compute_dtype": compute_dtype,
@@ -250,6 +262,16 @@ def anchor(
                 f"{1e3 * (arm.route_wait_s_per_token or 0):.2f} route {1e3 * (arm.read_wait_s_per_token or 0):.2f} read"
             )
             typer.echo(f"{line}{arm.misses_per_token:14.2f}{arm.disk_bytes_per_token:13,.0f}{waits:>21}  {same}")
+
+
+def _byte_count(text: str) -> int:
+    """Raises: TaskError when the text is no positive number with a unit of bytes."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(B|[kKMGT]i?B)?\s*", text)
+    if match is None or float(match[1]) == 0:
+        raise TaskError(f"--memory-budget is {text!r}, expected a number with a unit: 8GiB, 900MB or 8000000000")
+    number, unit = Decimal(match[1]), match[2] or "B"
+    base = 1024 if "i" in unit else 1000
+    return int(number * base ** "BKMGT".index(unit[0].upper()))
 
 
 def _slot_count(text: str, num_experts: int) -> int:

@@ -11,10 +11,13 @@ if TYPE_CHECKING:
 def task_label(task: Task) -> str:
     """A task by what usually varies, then by what differs from the default."""
     slots = "all" if task.slots_per_layer is None else task.slots_per_layer
-    words = [f"width {task.verify_width}", f"slots {slots}"]
+    pool = f"slots {slots}" if task.memory_budget_bytes is None else f"budget {task.memory_budget_bytes} bytes"
+    words = [f"width {task.verify_width}", pool]
     words += [value for value, usual in ((task.verify_mode, "batched"), (task.rollback, "capture")) if value != usual]
     if task.eviction != "lru":
         words.append(task.eviction)
+    if task.allocation != "auto":
+        words.append(task.allocation)
     return ", ".join(words)
 
 

@@ -55,6 +55,7 @@ class Repeat:
     prefill: Counters | None
     decode: Counters | None
     verify: Counters | None
+    num_hits_optimal: int | None
     peak_bytes: int | None
     active_bytes: int | None
     cache_bytes: int | None
@@ -146,6 +147,9 @@ class Run:
     verify_mode: str | None
     rollback: str | None
     slots_per_layer: int | None
+    memory_budget_bytes: int | None
+    allocation: str | None
+    slots_by_layer: tuple[int, ...] | None
     num_pool_slots: int | None
     eviction: str | None
     pin_hot_experts: int | None
@@ -158,6 +162,7 @@ class Run:
     process_start_s: float | None
     prepare_s: float | None
     verify_records_s: float | None
+    allocate_s: float | None
     load_s: float | None
     start_to_first_token_s: float | None
     measure_s: float | None

@@ -73,6 +73,18 @@ def hit_ratio(repeats: Sequence[Repeat], phases: Sequence[str] = GENERATION) -> 
     return _ratio(total(repeats, "num_hits", phases), total(repeats, "num_routed", phases))
 
 
+def optimal_hit_ratio(instrumented: Sequence[Repeat]) -> float | None:
+    """What an optimal eviction would have found resident on the same routing, out of all routed pairs."""
+    known = [r for r in instrumented if r.num_hits_optimal is not None]
+    return _ratio(total_of(r.num_hits_optimal for r in known), total(known, "num_routed"))
+
+
+def hits_of_optimal_ratio(instrumented: Sequence[Repeat]) -> float | None:
+    """Hits over the hits of an optimal eviction on the same routing."""
+    known = [r for r in instrumented if r.num_hits_optimal is not None]
+    return _ratio(total(known, "num_hits"), total_of(r.num_hits_optimal for r in known))
+
+
 def per_token(repeats: Sequence[Repeat], counter: str) -> float | None:
     """A counter of the generation phases per token that those phases emitted: the first token is the prefill's."""
     return _ratio(total(repeats, counter), sum((r.num_tokens or 1) - 1 for r in repeats))

@@ -23,6 +23,8 @@ class PathFigures:
     num_tokens: int | None
     hit_ratio: float | None
     hit_ratio_by_phase: tuple[tuple[str, float | None], ...]
+    optimal_hit_ratio: float | None
+    hits_of_optimal_ratio: float | None
     disk_loads_per_token: float | None
     disk_bytes_per_token: float | None
     disk_loads_per_repeat: float | None
@@ -161,6 +163,7 @@ def compare(row: RowSamples) -> Row:
 
 def _path(prompts: tuple[PromptSamples, ...], path: str) -> PathFigures:
     repeats = [r for prompt in prompts for r in prompt.select(path)]
+    instrumented = [r for prompt in prompts for r in prompt.select(path, instrumented=True)]
     return PathFigures(
         decode_tok_s=estimate(relative.rates(prompts, path)),
         e2e_tok_s=estimate(relative.grouped(prompts, path, lambda r: r.e2e_tok_s)),
@@ -169,6 +172,8 @@ def _path(prompts: tuple[PromptSamples, ...], path: str) -> PathFigures:
         num_tokens=relative.total_of(r.num_tokens for r in repeats),
         hit_ratio=relative.hit_ratio(repeats),
         hit_ratio_by_phase=tuple((phase, relative.hit_ratio(repeats, (phase,))) for phase in relative.ALL_PHASES),
+        optimal_hit_ratio=relative.optimal_hit_ratio(instrumented),
+        hits_of_optimal_ratio=relative.hits_of_optimal_ratio(instrumented),
         disk_loads_per_token=relative.per_token(repeats, "num_disk_loads"),
         disk_bytes_per_token=relative.per_token(repeats, "disk_bytes"),
         disk_loads_per_repeat=relative.per_repeat(repeats, "num_disk_loads"),

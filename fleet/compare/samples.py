@@ -25,6 +25,7 @@ SETTINGS: tuple[str, ...] = (
     "mtp_quantization",
     "verify_mode",
     "rollback",
+    "allocation",
     "eviction",
     "compute_dtype",
     "read_path",
@@ -64,6 +65,7 @@ class RowKey:
     checkpoint_digest: str | None
     verify_width: int | None
     slots_per_layer: int | None
+    memory_budget_bytes: int | None
     synthetic: bool
     shared: tuple[tuple[str, str | int | bool | None], ...]
 
@@ -124,6 +126,7 @@ def row_key(run: Run) -> RowKey:
         checkpoint_digest=run.checkpoint_digest,
         verify_width=run.verify_width,
         slots_per_layer=run.slots_per_layer,
+        memory_budget_bytes=run.memory_budget_bytes,
         synthetic=bool(run.synthetic),
         shared=(*comparability_key(run), *((name, getattr(run, name)) for name in SETTINGS)),
     )
@@ -157,7 +160,8 @@ def _measuring_order(repeat: Repeat) -> tuple[int, int]:
 
 
 def _sort_key(key: RowKey) -> tuple[str, ...]:
-    numbers = (f"{-1 if value is None else value:09d}" for value in (key.verify_width, key.slots_per_layer))
+    sizes = (key.verify_width, key.slots_per_layer, key.memory_budget_bytes)
+    numbers = (f"{-1 if value is None else value:015d}" for value in sizes)
     return (key.node or "", key.checkpoint or "", key.checkpoint_digest or "", *numbers, repr(key.shared))
 
 

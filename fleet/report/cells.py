@@ -133,9 +133,17 @@ def flags_cell(row: ReportRow) -> Cell:
 def label(row: ReportRow) -> str:
     """Name a row within its machine: width, slots, and whatever else tells it from its siblings."""
     key = row.figures.key
-    slots = "? slots" if key.slots_per_layer is None else f"{key.slots_per_layer} slots"
+    slots = f"{slots_of(row, unknown='?')} {'slots' if key.memory_budget_bytes is None else 'budget'}"
     width = f"width {'?' if key.verify_width is None else key.verify_width}"
     return ", ".join(part for part in (width, slots, settings(row)) if part)
+
+
+def slots_of(row: ReportRow, unknown: str = NOTHING) -> str:
+    """Write the slots of every layer, or the memory budget that they were made to fit."""
+    key = row.figures.key
+    if key.memory_budget_bytes is not None:
+        return size(key.memory_budget_bytes)
+    return unknown if key.slots_per_layer is None else count(key.slots_per_layer)
 
 
 def settings(row: ReportRow) -> str:

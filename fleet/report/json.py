@@ -13,7 +13,15 @@ from fleet.compare.stats import Estimate
 from fleet.compare.verdict import CheckResult
 from fleet.report.hardware import HardwareReport, Machine, ReportRow
 
-_TIMES = ("process_start_s", "prepare_s", "verify_records_s", "load_s", "start_to_first_token_s", "measure_s")
+_TIMES = (
+    "process_start_s",
+    "prepare_s",
+    "verify_records_s",
+    "allocate_s",
+    "load_s",
+    "start_to_first_token_s",
+    "measure_s",
+)
 
 
 def render(report: HardwareReport) -> str:
@@ -88,6 +96,8 @@ def _details(row: ReportRow) -> dict[str, Any]:
         "num_moe_layers": run.num_moe_layers,
         "num_experts": run.num_experts,
         "experts_per_token": run.experts_per_token,
+        "memory_budget_bytes": run.memory_budget_bytes,
+        "slots_by_layer": _list(run.slots_by_layer),
         "num_pool_slots": run.num_pool_slots,
         "num_pinned_experts": run.num_pinned_experts,
         "checks": [_check(check) for check in figures.checks],
@@ -118,6 +128,8 @@ def _path(figures: PathFigures, path: str) -> dict[str, Any]:
         f"{path}_ttft_s": _estimate(figures.ttft_s),
         f"{path}_num_tokens": figures.num_tokens,
         f"{path}_hit_ratio_by_phase": dict(figures.hit_ratio_by_phase),
+        f"{path}_optimal_hit_ratio": figures.optimal_hit_ratio,
+        f"{path}_hits_of_optimal_ratio": figures.hits_of_optimal_ratio,
         f"{path}_disk_loads_per_token": figures.disk_loads_per_token,
         f"{path}_disk_bytes_per_token": figures.disk_bytes_per_token,
         f"{path}_disk_loads_per_repeat": figures.disk_loads_per_repeat,

@@ -28,6 +28,7 @@ from fleet.report.cells import (
     scaled,
     settings,
     size,
+    slots_of,
     table,
     text,
     times,
@@ -334,7 +335,7 @@ def _which(row: ReportRow, rows: Sequence[ReportRow]) -> tuple[Cell, ...]:
     values = {
         "checkpoint": key.checkpoint or NOTHING,
         "width": count(key.verify_width),
-        "slots": count(key.slots_per_layer),
+        "slots": slots_of(row),
         "settings": settings(row),
     }
     return tuple(text(values[name]) for name in _which_columns(rows))

@@ -23,6 +23,7 @@ from fleet.study.study import NAME_PATTERN, Study
 from worker.contract.errors import TaskError
 from worker.contract.task import (
     BUNDLED_CHECKPOINT,
+    Allocation,
     CheckpointRef,
     ComputeDtype,
     Eviction,
@@ -52,6 +53,8 @@ class _Prompts(Strict):
 
 
 class _Engine(Strict):
+    memory_budget_bytes: int | None = None
+    allocation: Allocation | None = None
     compute_dtype: ComputeDtype | None = None
     prefill_chunk_tokens: int | None = None
     reader_threads: int | None = None
@@ -71,6 +74,8 @@ _Slots = Annotated[int | str, BeforeValidator(_slots)]
 class _Matrix(Strict):
     verify_width: list[int] | None = None
     slots_per_layer: list[_Slots] | None = None
+    memory_budget_bytes: list[int] | None = None
+    allocation: list[Allocation] | None = None
     verify_mode: list[VerifyMode] | None = None
     rollback: list[Rollback] | None = None
     eviction: list[Eviction] | None = None
@@ -120,12 +125,25 @@ def load_study(path: Path) -> Study:
         mtp=None if file.checkpoint.mtp is None else _checkpoint_path(path, file.checkpoint.mtp),
         digest=file.checkpoint.digest,
     )
+    _refuse_contradictions(path, file)
     try:
         fixed = {"checkpoint": checkpoint, "prompts": prompts, "protocol": Protocol(**_named(file.protocol))}
         tasks = tuple(_task(fixed | _named(file.engine) | axes) for axes in combinations(_axes(path, file.matrix)))
     except TaskError as error:
         raise UsageError(f"{path}: {error.message}", error.hint or "correct the value") from error
     return Study(name=file.name, description=file.description, tasks=tasks, path=path)
+
+
+def _refuse_contradictions(path: Path, file: _StudyFile) -> None:
+    """Raises: UsageError for a setting that is named twice, or two that decide the same."""
+    fixed, varied = _named(file.engine), _named(file.matrix)
+    if twice := sorted(set(fixed) & set(varied)):
+        raise UsageError(f"{path}: {twice[0]} stands in [engine] and in [matrix]", "keep one of them")
+    if "slots_per_layer" in varied and "memory_budget_bytes" in fixed | varied:
+        raise UsageError(
+            f"{path}: matrix.slots_per_layer and memory_budget_bytes are both named",
+            "keep one: the budget decides how many slots fit",
+        )
 
 
 def _task(settings: dict[str, Any]) -> Task:

@@ -11,7 +11,15 @@ from collections.abc import Mapping, Sequence
 
 Axis = int | str | None
 
-AXES = ("verify_mode", "rollback", "eviction", "verify_width", "slots_per_layer")
+AXES = (
+    "verify_mode",
+    "rollback",
+    "eviction",
+    "allocation",
+    "verify_width",
+    "memory_budget_bytes",
+    "slots_per_layer",
+)
 """Every setting of a task that a study may vary, slowest first."""
 
 

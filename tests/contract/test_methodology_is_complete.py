@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -11,7 +12,11 @@ import worker
 from fleet.compare import verdict
 from fleet.report.json import row_dict
 from tests.golden.situations import SITUATIONS
+from worker.benchmark.capacity import CALIBRATION_TOKENS
 from worker.contract.schema import COUNTERS, SCHEMAS
+from worker.contract.task import Eviction
+from worker.experts.eviction.lfu import HALF_LIFE_FORWARDS
+from worker.experts.eviction.s3fifo import SMALL_RATIO
 
 TEXT = (Path(worker.__file__).parent / "METHODOLOGY.md").read_text(encoding="utf-8")
 NAMED = set(re.findall(r"`([a-z0-9_]+)`", TEXT))
@@ -44,6 +49,14 @@ def test_every_check_and_flag_is_described() -> None:
     assert flags - NAMED == set()
 
 
+def test_every_eviction_policy_is_described_with_its_numbers() -> None:
+    assert [name for name in get_args(Eviction) if f"| `{name}` |" not in TEXT] == []
+    assert f"counts half after {HALF_LIFE_FORWARDS:.0f} forwards" in TEXT
+    assert SMALL_RATIO == 0.1
+    assert "a small queue (a tenth of the slots)" in TEXT
+    assert f"up to {CALIBRATION_TOKENS} tokens of each of the task's prompts" in TEXT
+
+
 def test_the_thresholds_in_the_text_are_the_program_s() -> None:
     assert f"fewer than {verdict.FEW_TOKENS} tokens" in TEXT
     assert f"more than {verdict.UNSTABLE_REPEATS_RATIO:.0%}".replace("%", " %") in TEXT
@@ -59,7 +72,7 @@ def test_a_name_in_a_table_s_first_cell_exists() -> None:
         known |= set(schema.names)
     known |= set(row_dict(SITUATIONS["all_well"]().report().rows[0]))
     known |= set(re.findall(r'name="([a-z_]+)"', Path(verdict.__file__).read_text(encoding="utf-8")))
-    known |= set(verdict.SEVERITY)
+    known |= set(verdict.SEVERITY) | set(get_args(Eviction))
     cells = re.findall(r"^\| (`[^|]*) \|", TEXT, re.MULTILINE)
     named = {name for cell in cells for name in re.findall(r"`([a-z0-9_]+)`", cell)}
     assert named - known == set()

@@ -29,6 +29,8 @@ FULL = Task(
     slots_per_layer=40,
     verify_mode="stepwise",
     rollback="replay",
+    eviction="s3-fifo",
+    allocation="uniform",
     compute_dtype="bfloat16",
     prefill_chunk_tokens=7,
     reader_threads=3,
@@ -37,7 +39,7 @@ FULL = Task(
     protocol=Protocol(max_tokens=17, repeats=2, warmup_tokens=0, order="blocks", pin_hot_experts=4, stop_at_eos=False),
 )
 
-GOLDEN_IDS = {"plain": (PLAIN, "dc6b4e6863eefbc0"), "full": (FULL, "23b52d2ac44cffb0")}
+GOLDEN_IDS = {"plain": (PLAIN, "3d56797c2f5bb46e"), "full": (FULL, "eba690c6012a5be4")}
 
 
 @pytest.mark.parametrize("task", [PLAIN, FULL], ids=["plain", "full"])
@@ -68,6 +70,7 @@ def test_every_setting_is_part_of_the_id() -> None:
         for field in dataclasses.fields(Task)
         if getattr(FULL, field.name) != getattr(PLAIN, field.name)
     ]
+    changed.append(dataclasses.replace(PLAIN, memory_budget_bytes=2**33))
     changed += [
         dataclasses.replace(PLAIN, protocol=dataclasses.replace(PLAIN.protocol, **{name: value}))
         for name, value in {
@@ -117,8 +120,11 @@ def test_an_unknown_key_is_refused_with_its_place_and_the_allowed_ones(path: tup
         (("verify_width",), True, "verify_width is True"),
         (("verify_width",), 2.0, "verify_width is 2.0"),
         (("slots_per_layer",), 0, "slots_per_layer is 0, expected a whole number, 1 or more"),
+        (("memory_budget_bytes",), 0, "memory_budget_bytes is 0, expected a whole number, 1 or more"),
+        (("allocation",), "even", "allocation is 'even', expected one of auto, uniform, trace"),
+        (("allocation",), "trace", "allocation is 'trace' without a memory budget"),
         (("rollback",), "undo", "rollback is 'undo', expected one of capture, replay"),
-        (("eviction",), "lfu", "eviction is 'lfu'"),
+        (("eviction",), "belady", "eviction is 'belady'"),
         (("protocol", "max_tokens"), 1, "max_tokens is 1"),
         (("protocol", "order"), "baab", "order is 'baab'"),
         (("protocol", "pin_hot_experts"), 1, "needs order 'blocks'"),
@@ -132,10 +138,20 @@ def test_a_value_out_of_range_is_refused_in_words(path: tuple[str | int, ...], v
         Task.from_json(with_value(path, value))
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "{}", '{"task_version": 1}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "{}", '{"task_version": 2}'])
 def test_what_is_no_task_is_refused(text: str) -> None:
     with pytest.raises(TaskError):
         Task.from_json(text)
+
+
+def test_slots_and_a_memory_budget_exclude_each_other() -> None:
+    with pytest.raises(TaskError, match="slots_per_layer and memory_budget_bytes are both set; set one"):
+        dataclasses.replace(PLAIN, slots_per_layer=20, memory_budget_bytes=2**33)
+    assert PLAIN.resolved_allocation == "uniform"
+    budget = dataclasses.replace(PLAIN, memory_budget_bytes=2**33)
+    assert budget.resolved_allocation == "trace"
+    assert dataclasses.replace(budget, eviction="lfu").resolved_allocation == "uniform"
+    assert dataclasses.replace(budget, eviction="lfu", allocation="trace").resolved_allocation == "trace"
 
 
 def test_two_prompts_of_one_id_are_refused() -> None:

@@ -11,6 +11,7 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
+from worker.benchmark.optimum import PoolStart, optimal_by_layer_and_width, pool_start
 from worker.benchmark.protocol import Measurement
 from worker.benchmark.session import Session, TokenizedPrompt
 from worker.decode.generation import Generation
@@ -35,6 +36,8 @@ class Record:
     stage_s: dict[Stage, float] | None
     counters: dict[Phase, PhaseCounters]
     routings: tuple[Routing, ...]
+    optimal_hits: dict[tuple[int, int], int] | None
+    """Per (layer, forward width) of instrumented repeats, see optimum.py."""
     logits: tuple[NDArray[np.float32], ...]
     logits_dtype: str
     reader: ReaderCounters
@@ -59,7 +62,11 @@ def measure(session: Session, prompt: TokenizedPrompt, measurement: Measurement)
     """Reset every counter, run the path once, and read every counter. Raises: CheckpointError."""
     target = session.target
     instrumented = measurement.kind == "instrumented"
-    target.telemetry.reset(recording=instrumented or measurement.kind == "calibrate")
+    starts: list[PoolStart] = []
+    target.telemetry.reset(
+        recording=instrumented or measurement.kind == "calibrate",
+        on_generation=(lambda: starts.extend(map(pool_start, target.pools))) if instrumented else None,
+    )
     target.reader.take()
     mx.clear_cache()
     reset_peak()
@@ -85,6 +92,7 @@ def measure(session: Session, prompt: TokenizedPrompt, measurement: Measurement)
         stage_s=stages.seconds if measurement.path == "speculative" else None,
         counters=counters,
         routings=routings,
+        optimal_hits=optimal_by_layer_and_width(routings, starts),
         logits=tuple(observer.kept),
         logits_dtype=observer.dtype,
         reader=target.reader.take(),

@@ -55,6 +55,7 @@ def repeat_row(record: Record, verify_width: int) -> Row:
         "reader_queue_depth_mean": reader.depth_mean,
         "reader_queue_depth_max": reader.depth_max if reader.submitted else None,
         "mean_routed": _mean_routed(record),
+        "num_hits_optimal": None if record.optimal_hits is None else sum(record.optimal_hits.values()),
         "load_average_before": record.load_before,
         "load_average_after": record.load_after,
     }
@@ -83,7 +84,10 @@ def step_rows(record: Record) -> list[Row]:
 def layer_rows(records: Iterable[Record]) -> list[Row]:
     """Unions and hits per (path, layer, forward width) of the generation phases of instrumented repeats."""
     groups: dict[tuple[str, int, int], list[tuple[int, int]]] = defaultdict(list)
+    optimal: dict[tuple[str, int, int], int] = defaultdict(int)
     for record in records:
+        for (layer, width), hits in (record.optimal_hits or {}).items():
+            optimal[record.measurement.path, layer, width] += hits
         for routing in record.routings:
             if routing.phase != "prefill":
                 key = (record.measurement.path, routing.layer, routing.forward_width)
@@ -105,6 +109,7 @@ def layer_rows(records: Iterable[Record]) -> list[Row]:
                 "num_routed": int(unions.sum()),
                 "num_hits": hits,
                 "num_disk_loads": int(unions.sum()) - hits,
+                "num_hits_optimal": optimal.get((path, layer, width)),
             }
         )
     return rows

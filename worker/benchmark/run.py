@@ -38,7 +38,7 @@ from worker.machine.identify import MachineIdentity, identify
 from worker.measure.memory import settled_active_bytes
 
 OnProgress = Callable[[Progress], None]
-_SETUP_SPANS = {"prepare": (0.0, 0.02), "verify": (0.02, 0.04), "load": (0.04, 0.05)}
+_SETUP_SPANS = {"prepare": (0.0, 0.02), "verify": (0.02, 0.04), "calibrate": (0.04, 0.045), "load": (0.045, 0.05)}
 _SETUP_FRACTION = 0.05
 """Share of a task's progress given to preparing and loading."""
 
@@ -288,7 +288,10 @@ def _common_columns(
         "num_draft_tokens": task.num_draft_tokens,
         "verify_mode": task.verify_mode,
         "rollback": task.rollback,
-        "slots_per_layer": session.slots_per_layer,
+        "slots_per_layer": session.slots_by_layer[0] if task.memory_budget_bytes is None else None,
+        "memory_budget_bytes": task.memory_budget_bytes,
+        "allocation": task.resolved_allocation,
+        "slots_by_layer": list(session.slots_by_layer),
         "num_pool_slots": target.num_pool_slots,
         "eviction": task.eviction,
         "pin_hot_experts": protocol.pin_hot_experts,
@@ -300,6 +303,7 @@ def _common_columns(
         "process_start_s": process_start_s,
         "prepare_s": session.times.prepare_s,
         "verify_records_s": session.times.verify_records_s,
+        "allocate_s": session.times.allocate_s,
         "load_s": session.times.load_s,
         "weights_bytes": target.weights_bytes,
         "expert_pool_bytes": target.expert_pool_bytes,

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from mlx_lm.utils import load_tokenizer
 
+from worker.benchmark.capacity import floor_of, slots_within, split_by_trace, split_evenly, uniform_slots
 from worker.checkpoint.digests import Stamps
-from worker.checkpoint.layout import Manifest, NumpyDtype, check_slots, pool_floor
+from worker.checkpoint.layout import Manifest, NumpyDtype
 from worker.checkpoint.resolve import open_stamps, resolve
 from worker.checkpoint.verify import check_files, check_records, check_sizes
 from worker.contract.errors import TaskError
@@ -31,6 +32,7 @@ class LoadTimes:
 
     prepare_s: float
     verify_records_s: float
+    allocate_s: float | None
     load_s: float
     num_records_verified: int
 
@@ -54,16 +56,11 @@ class Session:
     prompts: tuple[TokenizedPrompt, ...]
     stop_ids: frozenset[int]
     speculation: Speculation
-    slots_per_layer: int
+    slots_by_layer: tuple[int, ...]
     times: LoadTimes
 
     def request(self, prompt: TokenizedPrompt, max_tokens: int) -> Request:
-        return Request(
-            prompt_ids=prompt.token_ids,
-            max_tokens=max_tokens,
-            stop_ids=self.stop_ids,
-            prefill_chunk_tokens=self.task.prefill_chunk_tokens,
-        )
+        return _request(self.task, prompt, max_tokens, self.stop_ids)
 
 
 def open_session(
@@ -87,20 +84,17 @@ def open_session(
         on_progress=lambda fraction, what: on_phase("prepare", fraction, what),
     )
     manifest, directory = prepared.manifest, prepared.directory
-    slots = _check_task(task, manifest)
+    _check_task(task, directory, manifest)
     prepared_at = clock()
     check_sizes(directory, manifest)
     num_verified = _verify(task, directory, manifest, stamps, on_phase)
     verified_at = clock()
-    on_phase("load", 0.0, manifest.name)
     prompts, stop_ids = _tokenize(task, directory, manifest)
-    settings = EngineSettings(
-        slots_per_layer=slots,
-        eviction=task.eviction,
-        reader_threads=task.reader_threads,
-        read_path=task.read_path,
-    )
-    target = build_target(directory, manifest, settings)
+    allocate_at = clock()
+    slots = _slots_by_layer(task, directory, manifest, prompts, on_phase)
+    allocate_s = clock() - allocate_at
+    on_phase("load", 0.0, manifest.name)
+    target = build_target(directory, manifest, _settings(task, slots))
     assert manifest.mtp is not None
     head = load_head(directory, manifest.mtp, target)
     return Session(
@@ -111,37 +105,72 @@ def open_session(
         prompts=prompts,
         stop_ids=stop_ids if task.protocol.stop_at_eos else frozenset(),
         speculation=Speculation(verify_width=task.verify_width, verify_mode=task.verify_mode, rollback=task.rollback),
-        slots_per_layer=slots,
+        slots_by_layer=slots,
         times=LoadTimes(
             prepare_s=prepared_at - start,
             verify_records_s=verified_at - prepared_at,
-            load_s=clock() - verified_at,
+            allocate_s=None if task.memory_budget_bytes is None else allocate_s,
+            load_s=clock() - verified_at - allocate_s,
             num_records_verified=num_verified,
         ),
     )
 
 
-def _check_task(task: Task, manifest: Manifest) -> int:
-    """The resolved slots per layer. Raises: TaskError."""
-    slots = manifest.num_experts if task.slots_per_layer is None else task.slots_per_layer
-    check_slots(
-        slots,
-        verify_width=task.verify_width,
-        experts_per_token=manifest.experts_per_token,
-        num_experts=manifest.num_experts,
-    )
+def _check_task(task: Task, directory: Path, manifest: Manifest) -> None:
+    """Raises: TaskError for what can be told to be impossible before the files are checked."""
     if manifest.mtp is None:
         raise TaskError(
             f"checkpoint {manifest.name} has no MTP head", "prepare it with --mtp FILE (the tensors named mtp.*)"
         )
-    pinned = task.protocol.pin_hot_experts
-    needed = pool_floor(verify_width=task.verify_width, experts_per_token=manifest.experts_per_token)
-    if pinned and slots < manifest.num_experts and pinned + needed > slots:
-        raise TaskError(
-            f"pin_hot_experts {pinned} leaves {slots - pinned} of {slots} slots, a verify forward needs {needed}",
-            f"pin {slots - needed} or fewer, or set more slots_per_layer",
-        )
-    return slots
+    if task.memory_budget_bytes is None:
+        uniform_slots(task, manifest)
+    else:
+        slots_within(task, directory, manifest, context_tokens=_generated_tokens(task))
+
+
+def _slots_by_layer(
+    task: Task,
+    directory: Path,
+    manifest: Manifest,
+    prompts: tuple[TokenizedPrompt, ...],
+    on_phase: OnPhase,
+) -> tuple[int, ...]:
+    if task.memory_budget_bytes is None:
+        return (uniform_slots(task, manifest),) * len(manifest.moe_layers)
+    context = max(len(prompt.token_ids) for prompt in prompts) + _generated_tokens(task)
+    num_slots = slots_within(task, directory, manifest, context_tokens=context)
+    if task.resolved_allocation == "uniform" or num_slots == len(manifest.moe_layers) * manifest.num_experts:
+        return split_evenly(task, manifest, num_slots)
+    requests = [_request(task, prompt, task.protocol.max_tokens, frozenset()) for prompt in prompts]
+    return split_by_trace(
+        task,
+        directory,
+        manifest,
+        num_slots,
+        settings=_settings(task, floor_of(task, manifest)),
+        requests=requests,
+        on_request=lambda index: on_phase("calibrate", index / len(requests), prompts[index].prompt.id),
+    )
+
+
+def _settings(task: Task, slots: int | tuple[int, ...]) -> EngineSettings:
+    return EngineSettings(
+        slots_per_layer=slots, eviction=task.eviction, reader_threads=task.reader_threads, read_path=task.read_path
+    )
+
+
+def _generated_tokens(task: Task) -> int:
+    """Positions after the prompt: the last verify forward may score as many tokens again as it has drafts."""
+    return task.protocol.max_tokens + task.num_draft_tokens
+
+
+def _request(task: Task, prompt: TokenizedPrompt, max_tokens: int, stop_ids: frozenset[int]) -> Request:
+    return Request(
+        prompt_ids=prompt.token_ids,
+        max_tokens=max_tokens,
+        stop_ids=stop_ids,
+        prefill_chunk_tokens=task.prefill_chunk_tokens,
+    )
 
 
 def _verify(task: Task, directory: Path, manifest: Manifest, stamps: Stamps, on_phase: OnPhase) -> int:
@@ -164,8 +193,7 @@ def _tokenize(task: Task, directory: Path, manifest: Manifest) -> tuple[tuple[To
             ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True)
         else:
             ids = tokenizer.encode(prompt.text)
-        # The last verify forward may score as many tokens again as it has drafts.
-        needed = len(ids) + task.protocol.max_tokens + task.num_draft_tokens
+        needed = len(ids) + _generated_tokens(task)
         if needed > manifest.max_context_tokens:
             raise TaskError(
                 f"prompt {prompt.id!r} has {len(ids)} tokens and with {task.protocol.max_tokens} more needs a context of "

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 _S, _I, _F, _B = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 _TIME = pa.timestamp("us", tz="UTC")
@@ -105,6 +105,9 @@ RUNS = pa.schema(
         ("verify_mode", _S),
         ("rollback", _S),
         ("slots_per_layer", _I),
+        ("memory_budget_bytes", _I),
+        ("allocation", _S),
+        ("slots_by_layer", _INTS),
         ("num_pool_slots", _I),
         ("eviction", _S),
         ("pin_hot_experts", _I),
@@ -118,6 +121,7 @@ RUNS = pa.schema(
         ("process_start_s", _F),
         ("prepare_s", _F),
         ("verify_records_s", _F),
+        ("allocate_s", _F),
         ("load_s", _F),
         ("start_to_first_token_s", _F),
         ("measure_s", _F),
@@ -187,6 +191,7 @@ REPEATS = pa.schema(
         ("prefetch_window_n", _I),
         ("predict_recall_ratio", _F),
         ("mean_routed", _F),
+        ("num_hits_optimal", _I),
         ("num_predictions", _I),
         ("predict_host_s", _F),
         ("submit_host_s", _F),
@@ -226,6 +231,7 @@ LAYERS = pa.schema(
         ("union_max", _I),
         ("num_routed", _I),
         ("num_hits", _I),
+        ("num_hits_optimal", _I),
         ("num_disk_loads", _I),
     ]
 )

@@ -17,14 +17,15 @@ from worker.contract.errors import TaskError
 
 TaskId = NewType("TaskId", str)
 
-TASK_VERSION = 1
+TASK_VERSION = 2
 MAX_VERIFY_WIDTH = 5
 BUNDLED_CHECKPOINT = "demo"
 
 Order = Literal["abba", "blocks"]
 VerifyMode = Literal["batched", "stepwise"]
 Rollback = Literal["capture", "replay"]
-Eviction = Literal["lru"]
+Eviction = Literal["lru", "lfu", "lfuda", "s3-fifo"]
+Allocation = Literal["auto", "uniform", "trace"]
 ComputeDtype = Literal["auto", "float32", "bfloat16", "float16"]
 ReadPath = Literal["auto", "direct", "staged"]
 VerifyRecords = Literal["auto", "always", "never"]
@@ -89,7 +90,14 @@ class Task:
     prompts: tuple[Prompt, ...]
     verify_width: int = 3
     slots_per_layer: int | None = None
-    """Experts of each layer that stay in memory. None: all of them."""
+    """Experts of each layer that stay in memory. None: all of them, or as many as `memory_budget_bytes` holds."""
+    memory_budget_bytes: int | None = None
+    """Bytes for weights, MTP head, working memory and as many experts as then fit; excludes `slots_per_layer`."""
+    allocation: Allocation = "auto"
+    """How a budget's slots are split over the layers.
+
+    auto: by a trace of the task's own prompts under lru, evenly under the other policies, which gained nothing by it.
+    """
     verify_mode: VerifyMode = "batched"
     rollback: Rollback = "capture"
     eviction: Eviction = "lru"
@@ -122,6 +130,12 @@ class Task:
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), ensure_ascii=False, indent=2)
+
+    @property
+    def resolved_allocation(self) -> Literal["uniform", "trace"]:
+        if self.allocation == "auto":
+            return "trace" if self.memory_budget_bytes is not None and self.eviction == "lru" else "uniform"
+        return self.allocation
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Task:
@@ -179,6 +193,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "verify_mode": get_args(VerifyMode),
     "rollback": get_args(Rollback),
     "eviction": get_args(Eviction),
+    "allocation": get_args(Allocation),
     "compute_dtype": get_args(ComputeDtype),
     "read_path": get_args(ReadPath),
     "verify_records": get_args(VerifyRecords),
@@ -208,6 +223,8 @@ def _check(task: Task) -> None:
     }
     if task.slots_per_layer is not None:
         ranges["slots_per_layer"] = (task.slots_per_layer, 1, None)
+    if task.memory_budget_bytes is not None:
+        ranges["memory_budget_bytes"] = (task.memory_budget_bytes, 1, None)
     for name, (value, low, high) in ranges.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < low or (high is not None and value > high):
             expected = f"{low} to {high}" if high is not None else f"{low} or more"
@@ -215,6 +232,12 @@ def _check(task: Task) -> None:
     for name, choices in _CHOICES.items():
         if getattr(task, name) not in choices:
             raise TaskError(f"{name} is {getattr(task, name)!r}, expected one of {', '.join(choices)}")
+    if task.slots_per_layer is not None and task.memory_budget_bytes is not None:
+        raise TaskError(
+            "slots_per_layer and memory_budget_bytes are both set", "set one: the budget decides how many slots fit"
+        )
+    if task.allocation == "trace" and task.memory_budget_bytes is None:
+        raise TaskError("allocation is 'trace' without a memory budget", "set memory_budget_bytes")
     if protocol.order not in get_args(Order):
         raise TaskError(f"order is {protocol.order!r}, expected one of {', '.join(get_args(Order))}")
     if protocol.pin_hot_experts and protocol.order != "blocks":

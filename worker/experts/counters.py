@@ -6,7 +6,7 @@ the routed ids stay on the device while the run is timed; they are read and coun
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Literal
@@ -70,8 +70,12 @@ class Telemetry:
     def __init__(self) -> None:
         self.reset()
 
-    def reset(self, *, recording: bool = False) -> None:
-        """Forget everything and say whether routing decisions are to be kept."""
+    def reset(self, *, recording: bool = False, on_generation: Callable[[], None] | None = None) -> None:
+        """Forget everything and say whether routing decisions are to be kept.
+
+        `on_generation` is called once, when the first forward after the prompt's begins.
+        """
+        self._on_generation = on_generation
         self.counters: dict[Phase, PhaseCounters] = {}
         self.recording = recording
         self.routings: list[Routing] = []
@@ -82,6 +86,9 @@ class Telemetry:
     @contextmanager
     def forward(self, phase: Phase) -> Iterator[None]:
         """Everything routed inside belongs to one forward of this phase."""
+        if phase != "prefill" and self._on_generation is not None:
+            self._on_generation()
+            self._on_generation = None
         self._phase = phase
         self._forward_index += 1
         self.current.num_forwards += 1

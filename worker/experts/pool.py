@@ -43,7 +43,7 @@ class LayerPool:
         self.slots, self.file = slots, file
         self.telemetry = telemetry
         self._reader, self._policy, self._clock = reader, policy, clock
-        self._state: Any = policy.start(num_experts)
+        self._state: Any = policy.start(num_experts, slots.num_slots)
         self.slot_of: NDArray[np.int32] = np.full(num_experts, ABSENT, dtype=np.int32)
         self.expert_at: NDArray[np.int32] = np.full(slots.num_slots, ABSENT, dtype=np.int32)
         self.pinned: NDArray[np.bool_] = np.zeros(num_experts, dtype=np.bool_)
@@ -53,6 +53,11 @@ class LayerPool:
     @property
     def num_slots(self) -> int:
         return self.slots.num_slots
+
+    @property
+    def resident(self) -> Experts:
+        """The experts that are in a slot now, ascending."""
+        return np.flatnonzero(self.slot_of != ABSENT)
 
     @property
     def num_unpinned_slots(self) -> int:
@@ -119,12 +124,13 @@ class LayerPool:
                     f"the pool has {self.num_slots} slots",
                     "pin fewer experts, or set more slots_per_layer",
                 )
-            victims = self._policy.victims(self._state, candidates, num_victims)
+            self._state, victims = self._policy.evict(self._state, candidates, num_victims)
             freed = self.slot_of[victims]
             self.slot_of[victims] = ABSENT
             self.expert_at[freed] = ABSENT
             free = np.concatenate([free, freed])
         self._load(missing, free)
+        self._state = self._policy.admit(self._state, missing)
 
     def _load(self, experts: Experts, slots: NDArray[np.int32]) -> None:
         start = self._clock()

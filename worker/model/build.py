@@ -34,10 +34,18 @@ EXPERTS_ATTRIBUTE = "switch_mlp"
 class EngineSettings:
     """How the engine is set up; every value is stored with the rows."""
 
-    slots_per_layer: int
+    slots_per_layer: int | tuple[int, ...]
+    """One number for every MoE layer, or one for each."""
     eviction: str
     reader_threads: int
     read_path: ReadPath
+
+    def slots_of(self, num_layers: int) -> tuple[int, ...]:
+        """The slots of each MoE layer, in order."""
+        if isinstance(self.slots_per_layer, int):
+            return (self.slots_per_layer,) * num_layers
+        assert len(self.slots_per_layer) == num_layers
+        return self.slots_per_layer
 
 
 def backend_dtype() -> NumpyDtype | None:
@@ -46,7 +54,7 @@ def backend_dtype() -> NumpyDtype | None:
 
 
 def build_target(directory: Path, manifest: Manifest, settings: EngineSettings) -> Target:
-    """Load the trunk, install a pool in every MoE layer and, when all experts fit, fill them.
+    """Load the trunk, install a pool in every MoE layer, and fill those that hold every expert.
 
     Raises: CheckpointError when the trunk does not load or no layer was wrapped; TaskError for an unusable read path.
     """
@@ -58,13 +66,14 @@ def build_target(directory: Path, manifest: Manifest, settings: EngineSettings) 
     weights_bytes = parameter_bytes(model)
     telemetry, reader = Telemetry(), DemandReader(settings.reader_threads)
     pools: list[LayerPool] = []
+    slots_of_layer = dict(zip(manifest.moe_layers, settings.slots_of(len(manifest.moe_layers)), strict=True))
     for index, layer in enumerate(model.layers):
         if not isinstance(layer.mlp, Qwen3NextSparseMoeBlock):
             continue
         pool = LayerPool(
             layer=index,
             num_experts=manifest.num_experts,
-            slots=SlotArrays(manifest.record, settings.slots_per_layer, direct=direct),
+            slots=SlotArrays(manifest.record, slots_of_layer.get(index, 0), direct=direct),
             file=ExpertFile(expert_file(directory, index), index, manifest.record),
             reader=reader,
             policy=policy(settings.eviction),
@@ -76,8 +85,8 @@ def build_target(directory: Path, manifest: Manifest, settings: EngineSettings) 
         raise CheckpointError(
             f"{directory}: {len(pools)} layers were wrapped, the manifest names {manifest.moe_layers}"
         )
-    if settings.slots_per_layer == manifest.num_experts:
-        for pool in pools:
+    for pool in pools:
+        if pool.num_slots == pool.num_experts:
             pool.load_all()
     return Target(
         model=model,

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from worker.checkpoint.resolve import BUNDLED_DIRECTORY
+from worker.cli import _byte_count
 from worker.contract.outcome import Completed, Failed
 from worker.contract.schema import SCHEMAS
 from worker.contract.spool import Progress, read_outcome, read_tables
@@ -48,6 +49,39 @@ def test_bench_prints_the_row_and_both_sequences(worker, cache_directory):
     assert row["prompt"] == "def median(values):"
     assert set(row["greedy_decode_tok_s"]) == {"median", "low", "high", "n"}
     assert row["greedy_decode_tok_s"]["median"] > 0
+
+
+def test_bench_under_a_memory_budget_prints_the_slots_that_fitted(worker, cache_directory):
+    result = worker(
+        "bench", "--memory-budget", "14MiB", "--eviction", "lfu", "--max-tokens", 8, "--repeats", 1, "--raw",
+        "--prompt", "def median(values):", "--json", "-", "--cache", cache_directory,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    row = json.loads(result.stdout)
+    assert (row["memory_budget_bytes"], row["slots_per_layer"], row["settings"]["eviction"]) == (
+        14 * 2**20,
+        None,
+        "lfu",
+    )
+    assert len(row["slots_by_layer"]) == 8
+    assert sum(row["slots_by_layer"]) == row["num_pool_slots"]
+    assert row["greedy_token_ids"] == row["speculative_token_ids"]
+    assert 0 < row["greedy_hits_of_optimal_ratio"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("8GiB", 2**33),
+        ("1.5 MiB", 3 * 2**19),
+        ("900MB", 900_000_000),
+        ("2TB", 2 * 10**12),
+        ("12kB", 12_000),
+        ("77", 77),
+    ],
+)
+def test_a_number_of_bytes_is_read_with_its_unit(text, expected):
+    assert _byte_count(text) == expected
 
 
 def test_run_leaves_a_complete_spool(worker, task_file, tmp_path, cache_directory):
@@ -91,6 +125,14 @@ def test_prepare_verify_and_bench_on_the_prepared_directory(worker, tmp_path, ca
         (["bench", "--checkpoint", "/nowhere"], 1, "checkpoint /nowhere does not exist; name a directory, or 'demo'"),
         (["bench", "--slots", "5"], 2, "slots_per_layer is 5, below the floor of 12"),
         (["bench", "--slots", "65"], 2, "slots_per_layer is 65, the checkpoint has 64 experts per layer"),
+        (
+            ["bench", "--memory-budget", "4MiB"],
+            2,
+            "memory_budget_bytes is 4194304, but weights 2338624 + head 1684952 +",
+        ),
+        (["bench", "--memory-budget", "8 gigs"], 2, "--memory-budget is '8 gigs', expected a number with a unit: 8GiB"),
+        (["bench", "--memory-budget", "1GiB", "--slots", "16"], 2, "slots_per_layer and memory_budget_bytes are both"),
+        (["bench", "--eviction", "belady"], 2, "eviction is 'belady', expected one of lru, lfu, lfuda, s3-fifo"),
         (["bench", "--verify-width", "6"], 2, "verify_width is 6, expected a whole number, 1 to 5"),
         (["bench", "--order", "random"], 2, "order is 'random', expected one of abba, blocks"),
         (["bench", "--prompt", "word " * 4100, "--raw"], 2, "tokens and with 96 more needs a context of"),
@@ -126,7 +168,7 @@ def test_a_cache_that_cannot_be_written_is_named(worker, tmp_path):
     ("text", "message"),
     [
         ("{", "the task is not JSON"),
-        ('{"task_version": 1, "checkpoint": {"source": "demo"}, "prompts": [], "wdith": 3}', "unknown key 'wdith'"),
+        ('{"task_version": 2, "checkpoint": {"source": "demo"}, "prompts": [], "wdith": 3}', "unknown key 'wdith'"),
     ],
 )
 def test_a_task_file_that_is_no_task_is_wrong_use(worker, tmp_path, text: str, message: str):

@@ -22,6 +22,14 @@ def test_a_label_names_what_usually_varies_and_what_differs_from_the_default():
         rollback="replay",
     )
     assert task_label(task) == "width 2, slots 16, stepwise, replay"
+    task = Task(
+        checkpoint=CheckpointRef(source="demo"),
+        prompts=PROMPTS,
+        memory_budget_bytes=2**33,
+        eviction="lfuda",
+        allocation="uniform",
+    )
+    assert task_label(task) == "width 3, budget 8589934592 bytes, lfuda, uniform"
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,15 @@ def with_counter(repeats: tuple[Repeat, ...], **values: int | None) -> tuple[Rep
     )
 
 
+def test_the_optimum_is_set_against_the_same_instrumented_repeats() -> None:
+    repeats = row_of(RunSpec(repeat_columns={"num_hits_optimal": 2400})).select("greedy", instrumented=True)
+    assert relative.optimal_hit_ratio(repeats) == 2400 / (32 * 96)
+    assert relative.hits_of_optimal_ratio(repeats) == (32 - 20) * 96 / 2400
+    unknown = ROW.select("greedy", instrumented=True)
+    assert (relative.optimal_hit_ratio(unknown), relative.hits_of_optimal_ratio(unknown)) == (None, None)
+    assert relative.hits_of_optimal_ratio([*repeats, *unknown]) == (32 - 20) * 96 / 2400
+
+
 def test_decode_rate_counts_the_tokens_after_the_first() -> None:
     assert GREEDY[0].decode_tok_s == (97 - 1) / 4.8
 

@@ -38,10 +38,21 @@ def test_prompts_of_one_point_share_a_row_and_points_do_not() -> None:
     ]
 
 
+def test_memory_budgets_are_points_of_their_own_in_order_of_their_size() -> None:
+    none: dict[str, None] = {"slots_per_layer": None}
+    rows = collect(
+        study_tables(
+            RunSpec(task_id="b", columns={**none, "memory_budget_bytes": 10 * 2**30}),
+            RunSpec(task_id="a", columns={**none, "memory_budget_bytes": 9 * 2**30}),
+        )
+    ).rows
+    assert [row.key.memory_budget_bytes for row in rows] == [9 * 2**30, 10 * 2**30]
+
+
 def test_every_column_that_configures_a_run_is_in_the_key_or_excused() -> None:
     names = RUNS.names
     configuration = {*names[names.index("hardware_model") : names.index("process_start_s")], "schema_version"}
-    own = {"checkpoint", "checkpoint_digest", "verify_width", "slots_per_layer"}
+    own = {"checkpoint", "checkpoint_digest", "verify_width", "slots_per_layer", "memory_budget_bytes"}
     follows_from_others = {
         "cpu_tiers",
         "num_moe_layers",
@@ -49,6 +60,7 @@ def test_every_column_that_configures_a_run_is_in_the_key_or_excused() -> None:
         "experts_per_token",
         "expert_record_bytes",
         "num_draft_tokens",
+        "slots_by_layer",
         "num_pool_slots",
         "num_pinned_experts",
     }

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from fleet.compare.stats import Estimate
 from fleet.report import markdown, terminal
-from fleet.report.cells import fastest, interval, number, percent, printable, size, times_interval
+from fleet.report.cells import fastest, interval, label, number, percent, printable, size, times_interval
 from fleet.report.hardware import HardwareReport, hardware_report
 from fleet.report.tables import sections
 from tests.golden.situations import PROMPTS, SITUATIONS
@@ -95,6 +95,14 @@ def test_flags_that_differ_in_their_numbers_only_are_told_once() -> None:
             "load average 30.5 on 16 cores before a repeat; stop other work on the machine (and 1 like it)",
         ]
     ]
+
+
+def test_a_row_under_a_memory_budget_is_named_by_it() -> None:
+    columns: dict[str, int | None] = {"slots_per_layer": None, "memory_budget_bytes": 12 * 2**30}
+    report = hardware_report(study_tables(RunSpec(columns=columns, prompts=PROMPTS)), study="s")
+    assert label(report.rows[0]) == "width 3, 12.0 GiB budget"
+    (speed, *_) = sections(report, "studio-1")
+    assert speed.rows[0][speed.columns.index("slots")].text == "12.0 GiB"
 
 
 def test_a_wrong_row_is_never_a_machine_s_fastest() -> None:

@@ -77,6 +77,28 @@ def test_every_named_setting_arrives_in_the_tasks(write):
     assert [prompt.id for prompt in task.prompts] == ["a"]
 
 
+def test_budgets_policies_and_allocations_may_vary_or_be_fixed(write):
+    varied = load_study(
+        write(
+            MINIMAL
+            + """
+            [matrix]
+            memory_budget_bytes = [8589934592, 17179869184]
+            allocation = ["uniform", "trace"]
+            eviction = ["lru", "s3-fifo"]
+            """
+        )
+    )
+    assert [(task.eviction, task.allocation, task.memory_budget_bytes) for task in varied.tasks] == [
+        (eviction, allocation, budget)
+        for eviction in ("lru", "s3-fifo")
+        for allocation in ("uniform", "trace")
+        for budget in (2**33, 2**34)
+    ]
+    fixed = load_study(write(MINIMAL + '[engine]\nmemory_budget_bytes = 8589934592\nallocation = "uniform"'))
+    assert [(task.memory_budget_bytes, task.allocation) for task in fixed.tasks] == [(2**33, "uniform")]
+
+
 @pytest.mark.parametrize(
     ("addition", "expected"),
     [
@@ -93,6 +115,17 @@ def test_every_named_setting_arrives_in_the_tasks(write):
         ('[protocol]\nrepeats = "3"', ["protocol.repeats is '3'", "integer"]),
         ('[protocol]\norder = "random"', ["protocol.order is 'random'", "'abba'"]),
         ("[protocol]\npin_hot_experts = 2", ["pin_hot_experts needs order 'blocks'"]),
+        ("[matrix]\nmemory_budget_bytes = [0]", ["memory_budget_bytes is 0", "1 or more"]),
+        ('[matrix]\nmemory_budget_bytes = ["8GiB"]', ["matrix.memory_budget_bytes[0] is '8GiB'", "integer"]),
+        ('[engine]\nallocation = "even"', ["engine.allocation is 'even'", "'uniform'"]),
+        (
+            "[engine]\nmemory_budget_bytes = 1\n[matrix]\nmemory_budget_bytes = [2]",
+            ["memory_budget_bytes stands in [engine] and in [matrix]", "keep one"],
+        ),
+        (
+            '[engine]\nmemory_budget_bytes = 1\n[matrix]\nslots_per_layer = ["all"]',
+            ["matrix.slots_per_layer and memory_budget_bytes are both named", "keep one"],
+        ),
         ("[matrix", ["not a TOML file", "line"]),
     ],
 )

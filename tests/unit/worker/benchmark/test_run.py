@@ -42,6 +42,9 @@ NULL_IN_THIS_VERSION = {
     },
 }
 ONLY_ELSEWHERE = {
+    # tasks with a memory budget (test_a_budget_becomes_slots.py)
+    "memory_budget_bytes",
+    "allocate_s",
     # no difference to explain, or nothing of the kind on Linux
     "first_mismatch_index",
     "mismatch_gap",
@@ -138,6 +141,21 @@ def test_counters_are_those_of_one_repeat(tables):
         loads = sum(row[phase]["num_disk_loads"] for phase in ("prefill", "decode", "verify") if row[phase])
         assert loads <= row["reader_completed"] == row["reader_submitted"]
         assert row["verify"] is None or row["path"] == "speculative"
+
+
+def test_no_repeat_hits_more_often_than_the_optimum_on_its_own_routing(tables):
+    for row in tables["repeats"]:
+        if not row["instrumented"]:
+            assert row["num_hits_optimal"] is None
+            continue
+        phases = [row[phase] for phase in ("decode", "verify") if row[phase]]
+        hits, routed = (sum(phase[name] for phase in phases) for name in ("num_hits", "num_routed"))
+        layers = _of(tables["layers"], prompt_id=row["prompt_id"], path=row["path"])
+        assert 0 < hits < row["num_hits_optimal"] <= routed
+        assert sum(layer["num_hits_optimal"] for layer in layers) == row["num_hits_optimal"]
+        for index in range(8):
+            own = _of(layers, layer=index)
+            assert sum(layer["num_hits"] for layer in own) <= sum(layer["num_hits_optimal"] for layer in own)
 
 
 def test_steps_add_up_to_the_repeat(tables):

@@ -8,13 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.conftest import CODE, PROSE
 from worker.checkpoint.layout import RecordLayout, RecordPart
+from worker.checkpoint.resolve import Prepared
 from worker.experts.counters import Telemetry
 from worker.experts.eviction import policy
 from worker.experts.file import ExpertFile
 from worker.experts.pool import LayerPool
 from worker.experts.reader import DemandReader
 from worker.experts.slots import SlotArrays
+
+from .traces import Trace
 
 LAYOUT = RecordLayout(
     parts=(
@@ -40,15 +44,50 @@ def expert_path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def make_pool(expert_path: Path) -> Callable[..., LayerPool]:
-    def make(num_slots: int, *, direct: bool = True, threads: int = 3, path: Path = expert_path) -> LayerPool:
+    def make(
+        num_slots: int, *, direct: bool = True, threads: int = 3, path: Path = expert_path, eviction: str = "lru"
+    ) -> LayerPool:
         return LayerPool(
             layer=0,
             num_experts=32,
             slots=SlotArrays(LAYOUT, num_slots, direct=direct),
             file=ExpertFile(path, 0, LAYOUT),
             reader=DemandReader(threads),
-            policy=policy("lru"),
+            policy=policy(eviction),
             telemetry=Telemetry(),
         )
 
     return make
+
+
+@pytest.fixture(scope="session")
+def recorded_traces(demo: Prepared, tokenizer) -> list[Trace]:
+    """What the bundled model routes to: per text, path and layer the distinct experts of each generation forward."""
+    from worker.decode.generation import Request
+    from worker.decode.greedy import greedy
+    from worker.model.build import EngineSettings, build_target
+    from worker.mtp.generate import Speculation, speculate
+    from worker.mtp.head import load_head
+
+    settings = EngineSettings(slots_per_layer=64, eviction="lru", reader_threads=1, read_path="auto")
+    target = build_target(demo.directory, demo.manifest, settings)
+    assert demo.manifest.mtp is not None
+    head = load_head(demo.directory, demo.manifest.mtp, target)
+    traces: list[Trace] = []
+    for text in (CODE, PROSE):
+        request = Request(
+            prompt_ids=tuple(tokenizer.encode(text)), max_tokens=64, stop_ids=frozenset(), prefill_chunk_tokens=64
+        )
+        for path in ("greedy", "speculative"):
+            target.telemetry.reset(recording=True)
+            if path == "greedy":
+                greedy(target, request)
+            else:
+                speculate(target, head, request, Speculation(verify_width=3, verify_mode="batched", rollback="capture"))
+            routings = target.telemetry.take()[1]
+            traces += [
+                [np.unique(r.experts) for r in routings if r.layer == pool.layer and r.phase != "prefill"]
+                for pool in target.pools
+            ]
+    target.close()
+    return traces

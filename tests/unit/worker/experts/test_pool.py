@@ -11,10 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from worker.contract.errors import TaskError
+from worker.experts.eviction import POLICIES
 from worker.experts.pool import ABSENT, LayerPool
 from worker.experts.slots import writes_are_visible
 
 from .conftest import payload
+from .eviction.references import REFERENCES
 
 
 def _check_bytes(pool: LayerPool) -> None:
@@ -43,6 +45,7 @@ def test_hits_and_loads_by_hand(make_pool: Callable[..., LayerPool], direct: boo
 @given(
     num_slots=st.integers(6, 20),
     direct=st.booleans(),
+    eviction=st.sampled_from(sorted(POLICIES)),
     operations=st.lists(
         st.tuples(
             st.sampled_from(["admit", "admit", "admit", "pin", "unpin"]),
@@ -52,9 +55,13 @@ def test_hits_and_loads_by_hand(make_pool: Callable[..., LayerPool], direct: boo
     ),
 )
 def test_invariants_hold_after_random_operations(
-    make_pool: Callable[..., LayerPool], num_slots: int, direct: bool, operations: list[tuple[str, set[int]]]
+    make_pool: Callable[..., LayerPool],
+    num_slots: int,
+    direct: bool,
+    eviction: str,
+    operations: list[tuple[str, set[int]]],
 ):
-    pool = make_pool(num_slots, direct=direct)
+    pool = make_pool(num_slots, direct=direct, eviction=eviction)
     for name, chosen in operations:
         experts = np.array(sorted(chosen))
         if name == "unpin":
@@ -69,6 +76,19 @@ def test_invariants_hold_after_random_operations(
             pool.pin(experts)
             assert pool.pinned[experts].all()
         _check_bytes(pool)
+
+
+@pytest.mark.parametrize("eviction", sorted(POLICIES))
+def test_a_pool_keeps_what_its_policy_s_reference_keeps(make_pool: Callable[..., LayerPool], eviction: str):
+    """The pool tells its policy of every admission, use and eviction: one forgotten, and the two part."""
+    rng = np.random.default_rng(7)
+    weights = np.exp(rng.standard_normal(32))
+    pool, reference = make_pool(10, eviction=eviction), REFERENCES[eviction](10)
+    for _ in range(300):
+        needed = rng.choice(32, 3, replace=False, p=weights / weights.sum())
+        pool.admit(np.sort(needed))
+        reference.serve(set(needed.tolist()))
+        assert set(pool.resident.tolist()) == reference.resident
 
 
 def test_pinning_everything_is_refused(make_pool: Callable[..., LayerPool]):
