@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,9 +60,9 @@ def make_target(demo: Prepared) -> Iterator[Callable]:
 
     built = []
 
-    def make(slots: int = 64, *, read_path: ReadPath = "auto", reader_threads: int = 4):
+    def make(slots: int = 64, *, read_path: ReadPath = "auto", reader_threads: int = 4, **more: Any):
         settings = EngineSettings(
-            slots_per_layer=slots, eviction="lru", reader_threads=reader_threads, read_path=read_path
+            slots_per_layer=slots, eviction="lru", reader_threads=reader_threads, read_path=read_path, **more
         )
         built.append(build_target(demo.directory, demo.manifest, settings))
         return built[-1]

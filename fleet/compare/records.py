@@ -157,6 +157,7 @@ class Run:
     num_pinned_experts: int | None
     prefill_chunk_tokens: int | None
     compute_dtype: str | None
+    group_limit: int | None
     reader_threads: int | None
     read_path: str | None
     process_start_s: float | None

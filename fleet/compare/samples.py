@@ -29,6 +29,7 @@ SETTINGS: tuple[str, ...] = (
     "eviction",
     "compute_dtype",
     "read_path",
+    "group_limit",
     "reader_threads",
     "prefill_chunk_tokens",
     "pin_hot_experts",

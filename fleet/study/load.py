@@ -57,6 +57,7 @@ class _Engine(Strict):
     allocation: Allocation | None = None
     compute_dtype: ComputeDtype | None = None
     prefill_chunk_tokens: int | None = None
+    group_limit: int | None = None
     reader_threads: int | None = None
     read_path: ReadPath | None = None
     verify_records: VerifyRecords | None = None
@@ -79,6 +80,7 @@ class _Matrix(Strict):
     verify_mode: list[VerifyMode] | None = None
     rollback: list[Rollback] | None = None
     eviction: list[Eviction] | None = None
+    group_limit: list[int] | None = None
 
 
 class _Protocol(Strict):

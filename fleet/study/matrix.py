@@ -16,6 +16,7 @@ AXES = (
     "rollback",
     "eviction",
     "allocation",
+    "group_limit",
     "verify_width",
     "memory_budget_bytes",
     "slots_per_layer",

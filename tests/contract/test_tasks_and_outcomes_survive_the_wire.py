@@ -33,13 +33,14 @@ FULL = Task(
     allocation="uniform",
     compute_dtype="bfloat16",
     prefill_chunk_tokens=7,
+    group_limit=4,
     reader_threads=3,
     read_path="staged",
     verify_records="always",
     protocol=Protocol(max_tokens=17, repeats=2, warmup_tokens=0, order="blocks", pin_hot_experts=4, stop_at_eos=False),
 )
 
-GOLDEN_IDS = {"plain": (PLAIN, "3d56797c2f5bb46e"), "full": (FULL, "eba690c6012a5be4")}
+GOLDEN_IDS = {"plain": (PLAIN, "72e82207d74fb515"), "full": (FULL, "c0274ac6b67a0f83")}
 
 
 @pytest.mark.parametrize("task", [PLAIN, FULL], ids=["plain", "full"])

@@ -298,6 +298,7 @@ def _common_columns(
         "pin_calibration_tokens": protocol.pin_calibration_tokens,
         "prefill_chunk_tokens": task.prefill_chunk_tokens,
         "compute_dtype": manifest.compute_dtype,
+        "group_limit": target.run.group_limit,
         "reader_threads": task.reader_threads,
         "read_path": target.read_path,
         "process_start_s": process_start_s,

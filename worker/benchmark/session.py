@@ -155,7 +155,11 @@ def _slots_by_layer(
 
 def _settings(task: Task, slots: int | tuple[int, ...]) -> EngineSettings:
     return EngineSettings(
-        slots_per_layer=slots, eviction=task.eviction, reader_threads=task.reader_threads, read_path=task.read_path
+        slots_per_layer=slots,
+        eviction=task.eviction,
+        reader_threads=task.reader_threads,
+        read_path=task.read_path,
+        group_limit=task.group_limit,
     )
 
 

@@ -44,6 +44,7 @@ COUNTERS = pa.struct(
         ("num_misses_unpredicted", _I),
         ("num_layers_fast", _I),
         ("num_layers_fallback", _I),
+        ("num_repairs", _I),
         ("route_wait_s", _F),
         ("read_wait_s", _F),
     ]
@@ -115,6 +116,7 @@ RUNS = pa.schema(
         ("num_pinned_experts", _I),
         ("prefill_chunk_tokens", _I),
         ("compute_dtype", _S),
+        ("group_limit", _I),
         ("reader_threads", _I),
         ("read_path", _S),
         # times around the measurements

@@ -27,7 +27,7 @@ Rollback = Literal["capture", "replay"]
 Eviction = Literal["lru", "lfu", "lfuda", "s3-fifo"]
 Allocation = Literal["auto", "uniform", "trace"]
 ComputeDtype = Literal["auto", "float32", "bfloat16", "float16"]
-ReadPath = Literal["auto", "direct", "staged"]
+ReadPath = Literal["auto", "direct", "copied", "staged"]
 VerifyRecords = Literal["auto", "always", "never"]
 
 
@@ -104,6 +104,8 @@ class Task:
     compute_dtype: ComputeDtype = "auto"
     """auto: float32 on the CPU backend (bfloat16 is emulated there), the checkpoint's own dtype on a GPU."""
     prefill_chunk_tokens: int = 64
+    group_limit: int | None = None
+    """Most layers whose routing the host reads together; 1: each layer by itself. None: as many as pay, none on the CPU."""
     reader_threads: int = 8
     read_path: ReadPath = "auto"
     verify_records: VerifyRecords = "auto"
@@ -221,10 +223,9 @@ def _check(task: Task) -> None:
         "pin_hot_experts": (protocol.pin_hot_experts, 0, None),
         "pin_calibration_tokens": (protocol.pin_calibration_tokens, 1, None),
     }
-    if task.slots_per_layer is not None:
-        ranges["slots_per_layer"] = (task.slots_per_layer, 1, None)
-    if task.memory_budget_bytes is not None:
-        ranges["memory_budget_bytes"] = (task.memory_budget_bytes, 1, None)
+    for name in ("slots_per_layer", "memory_budget_bytes", "group_limit"):
+        if getattr(task, name) is not None:
+            ranges[name] = (getattr(task, name), 1, None)
     for name, (value, low, high) in ranges.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < low or (high is not None and value > high):
             expected = f"{low} to {high}" if high is not None else f"{low} or more"

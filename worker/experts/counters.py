@@ -33,6 +33,7 @@ class PhaseCounters:
     disk_bytes: int = 0
     num_layers_fast: int = 0
     num_layers_fallback: int = 0
+    num_repairs: int = 0
     route_wait_s: float = 0.0
     read_wait_s: float = 0.0
 
@@ -62,6 +63,8 @@ class _Deferred:
     forward_index: int
     layers: list[int] = field(default_factory=list)
     indices: list[mx.array] = field(default_factory=list)
+    num_known: int = 0
+    """Distinct experts of layers that kept no ids: one token never routes to an expert twice."""
 
 
 class Telemetry:
@@ -101,10 +104,22 @@ class Telemetry:
     def current(self) -> PhaseCounters:
         return self.counters.setdefault(self._phase, PhaseCounters())
 
-    def routed(self, layer: int, ids: NDArray[np.int64], *, num_union: int, num_hits: int, payload_bytes: int) -> None:
-        """Count one layer whose ids the host has read. Shapes: `ids` [width, experts per token]."""
+    def routed(
+        self,
+        layer: int,
+        ids: NDArray[np.int64],
+        *,
+        num_union: int,
+        num_hits: int,
+        payload_bytes: int,
+        fast: bool = False,
+    ) -> None:
+        """Count one layer whose ids the host has read, after it ran (`fast`) or before. Shapes: `ids` [width, k]."""
         counters = self.current
-        counters.num_layers_fallback += 1
+        if fast:
+            counters.num_layers_fast += 1
+        else:
+            counters.num_layers_fallback += 1
         self._count(counters, num_union, num_hits, payload_bytes)
         if self.recording:
             self.routings.append(
@@ -121,7 +136,11 @@ class Telemetry:
     def defer(self, layer: int, indices: mx.array) -> None:
         """Keep one resident layer's ids on the device until `settle`. Shapes: [1, width, experts per token]."""
         self._open.layers.append(layer)
-        self._open.indices.append(indices)
+        if indices.shape[1] == 1 and not self.recording:
+            # Keeping the ids would keep the whole sorted row of scores alive that they are a view of.
+            self._open.num_known += indices.shape[2]
+        else:
+            self._open.indices.append(indices)
 
     def forget_last_forward(self) -> None:
         """Uncount a forward that was submitted ahead and whose result nobody used. It must have been deferred whole."""
@@ -140,6 +159,10 @@ class Telemetry:
         """Read and count what was deferred. Call it outside timed regions."""
         for item in self._deferred:
             counters = self.counters[item.phase]
+            if not item.indices:
+                counters.num_layers_fast += len(item.layers)
+                self._count(counters, item.num_known, item.num_known, 0)
+                continue
             for layer, indices in zip(item.layers, item.indices, strict=True):
                 ids = np.array(indices).astype(np.int64).reshape(-1, indices.shape[-1])
                 num_union = len(np.unique(ids))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
@@ -48,7 +49,10 @@ class LayerPool:
         self.expert_at: NDArray[np.int32] = np.full(slots.num_slots, ABSENT, dtype=np.int32)
         self.pinned: NDArray[np.bool_] = np.zeros(num_experts, dtype=np.bool_)
         self._unevaluated: mx.array | None = None
+        self._device_map: mx.array | None = None
         self.holds_all = False
+        self.on_admit: Callable[[int, int, int], None] | None = None
+        """Told (layer, distinct experts, hits) after each admission of a forward."""
 
     @property
     def num_slots(self) -> int:
@@ -83,8 +87,24 @@ class LayerPool:
         missing = experts[~resident]
         if missing.size:
             self._replace(missing, experts)
-        self._state = self._policy.access(self._state, experts)
+        self.used(experts)
+        if self.on_admit is not None:
+            self.on_admit(self.layer, experts.size, int(resident.sum()))
         return int(resident.sum())
+
+    def device_map(self) -> mx.array:
+        """The slot of every expert as the device sees it now; an absent expert has slot 0. Shapes: [num_experts]."""
+        if self._device_map is None:
+            self._device_map = mx.array(np.maximum(self.slot_of, 0).astype(np.uint32))
+        return self._device_map
+
+    def used(self, experts: Experts) -> None:
+        """Tell the eviction policy that a forward used these resident, distinct experts."""
+        self._state = self._policy.access(self._state, experts)
+
+    def forget_reader(self) -> None:
+        """The last output that would have read the slots was given up: nobody will evaluate it."""
+        self._unevaluated = None
 
     def will_be_read_by(self, output: mx.array) -> None:
         """Remember that evaluating `output` reads the slots as they are now."""
@@ -127,6 +147,7 @@ class LayerPool:
             self._state, victims = self._policy.evict(self._state, candidates, num_victims)
             freed = self.slot_of[victims]
             self.slot_of[victims] = ABSENT
+            self._device_map = None
             self.expert_at[freed] = ABSENT
             free = np.concatenate([free, freed])
         self._load(missing, free)
@@ -138,7 +159,7 @@ class LayerPool:
             mx.eval(self._unevaluated)
             self._unevaluated = None
         jobs = [
-            ReadJob(self.file, expert, self.slots.buffers(slot))
+            ReadJob(self.file, expert, partial(self.slots.receive, slot))
             for expert, slot in zip(experts.tolist(), slots.tolist(), strict=True)
         ]
         try:
@@ -149,4 +170,14 @@ class LayerPool:
         self.slots.upload()
         self.slot_of[experts] = slots
         self.expert_at[slots] = experts
+        self._device_map = None
         self.telemetry.current.read_wait_s += self._clock() - start
+
+
+def distinct(ids: NDArray[np.int64], num_experts: int) -> Experts:
+    """The distinct experts of one layer's routing, ascending. Shapes: [width, experts per token] -> [union]."""
+    if ids.shape[0] == 1:
+        return np.sort(ids[0])
+    used = np.zeros(num_experts, dtype=np.bool_)
+    used[ids] = True
+    return np.flatnonzero(used)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from worker.experts.file import Buffers, ExpertFile
+from worker.experts.file import ExpertFile
 
 MIN_BATCH_BYTES = 256 << 10
 """Less than this per thread costs more to hand over than to read: small reads stay on the calling thread."""
@@ -34,11 +34,11 @@ class ReaderCounters:
 
 @dataclass(frozen=True, slots=True)
 class ReadJob:
-    """Read one expert's record into buffers."""
+    """Read one expert's record; `receive` takes it where it belongs and returns its bytes."""
 
     file: ExpertFile
     expert: int
-    buffers: Buffers
+    receive: Callable[[ExpertFile, int], int]
 
 
 class DemandReader:
@@ -88,5 +88,5 @@ class DemandReader:
 
     def _run(self, jobs: list[ReadJob]) -> tuple[int, float, int]:
         start = self._clock()
-        num_bytes = sum(job.file.read_into(job.expert, job.buffers) for job in jobs)
+        num_bytes = sum(job.receive(job.file, job.expert) for job in jobs)
         return num_bytes, self._clock() - start, len(jobs)

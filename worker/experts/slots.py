@@ -1,18 +1,27 @@
 """The memory of one layer's resident experts: one array per tensor, a slot per row, written in place by the reader.
 
 Writing into the memory of an evaluated array is not a promise of MLX's interface, so it is tried at start-up on the
-running backend; where the write is not seen by a kernel, records are read into a staging buffer and uploaded instead.
+running backend. Three ways lead into a slot:
+
+    direct   the read itself ends in the slot (unified memory: Apple's GPUs, the CPU)
+    copied   read into a pinned buffer, carried over by the GPU's copy engine (NVIDIA)
+    staged   read into a buffer, uploaded through MLX (where a kernel does not see what was written)
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 import mlx.core as mx
 import numpy as np
 
 from worker.checkpoint.layout import RecordLayout
 from worker.checkpoint.prepare import MLX_DTYPES
-from worker.experts.file import Buffers
+from worker.experts.cuda import CudaCopier
+from worker.experts.file import ExpertFile
 from worker.measure.host import host_bytes
+
+Way = Literal["direct", "copied", "staged"]
 
 
 def writes_are_visible() -> bool:
@@ -36,17 +45,21 @@ def writes_are_visible() -> bool:
 class SlotArrays:
     """The tensors of `num_slots` experts. Shapes: `arrays[part]` is [num_slots, *part.shape], contiguous."""
 
-    def __init__(self, layout: RecordLayout, num_slots: int, *, direct: bool) -> None:
+    def __init__(
+        self, layout: RecordLayout, num_slots: int, *, way: Way = "direct", copier: CudaCopier | None = None
+    ) -> None:
+        """`copier` is needed by the way `copied` and shared by all layers."""
         self.num_slots = num_slots
-        self.direct = direct
+        self._way, self._copier = way, copier
         self._layout = layout
         self.arrays = {
             part.name: mx.zeros((num_slots, *part.shape), dtype=MLX_DTYPES[part.dtype]) for part in layout.parts
         }
         mx.eval(list(self.arrays.values()))
         self._views: list[tuple[memoryview, int]] = []
-        if direct:
+        if way != "staged":
             self._views = [(host_bytes(self.arrays[part.name]), part.nbytes) for part in layout.parts]
+        self._addresses = [np.frombuffer(view, dtype=np.uint8).ctypes.data for view, _ in self._views]
         self._staging: dict[int, bytearray] = {}
 
     @property
@@ -57,11 +70,20 @@ class SlotArrays:
     def staging_bytes(self) -> int:
         return sum(len(buffer) for buffer in self._staging.values())
 
-    def buffers(self, slot: int) -> Buffers:
-        """Where a record for this slot is to be read: the slot's own memory, or a staging buffer (then call `upload`)."""
-        if self.direct:
-            return [view[slot * nbytes : (slot + 1) * nbytes] for view, nbytes in self._views]
-        return [memoryview(self._staging.setdefault(slot, bytearray(self._layout.payload_bytes)))]
+    def receive(self, slot: int, file: ExpertFile, expert: int) -> int:
+        """Read an expert's record into this slot and return its bytes; the staged way needs `upload` afterwards.
+
+        Called by several threads at once, for different slots. Mutates: the slot. Raises: CheckpointError.
+        """
+        if self._way == "direct":
+            return file.read_into(expert, [view[slot * n : (slot + 1) * n] for view, n in self._views])
+        if self._way == "staged":
+            return file.read_into(expert, [memoryview(self._staging.setdefault(slot, bytearray(file.payload_bytes)))])
+        assert self._copier is not None
+        done = file.read_into(expert, [self._copier.buffer()])
+        parts = zip(self._layout.parts, self._addresses, strict=True)
+        self._copier.copy([(part.offset, base + slot * part.nbytes, part.nbytes) for part, base in parts])
+        return done
 
     def upload(self) -> None:
         """Move staged records into their slots. Mutates: the arrays, by assignment; does nothing on the direct path."""

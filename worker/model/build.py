@@ -16,12 +16,15 @@ from worker.checkpoint.layout import Manifest, NumpyDtype, expert_file
 from worker.contract.errors import CheckpointError, TaskError
 from worker.contract.task import ReadPath
 from worker.experts.counters import Telemetry
+from worker.experts.cuda import CudaCopier
 from worker.experts.eviction import policy
 from worker.experts.file import ExpertFile
 from worker.experts.pool import LayerPool
 from worker.experts.reader import DemandReader
-from worker.experts.slots import SlotArrays, writes_are_visible
+from worker.experts.routing import RoutingMode
+from worker.experts.slots import SlotArrays, Way, writes_are_visible
 from worker.measure.host import parameter_bytes
+from worker.model.forward import LayerwiseForward, measure_read_cost
 from worker.model.recurrent import PositionalGatedDeltaNet
 from worker.model.streaming_moe import RoutedExpertsPlaceholder, StreamingSwitchGLU
 from worker.model.target import Target
@@ -39,6 +42,10 @@ class EngineSettings:
     eviction: str
     reader_threads: int
     read_path: ReadPath
+    group_limit: int | None = None
+    """Most layers whose routing the host reads together; 1: each by itself; None: as many as pay."""
+    read_cost_s: float | None = None
+    """What a host read is taken to cost when groups are chosen; None: measured when the model is built."""
 
     def slots_of(self, num_layers: int) -> tuple[int, ...]:
         """The slots of each MoE layer, in order."""
@@ -61,10 +68,10 @@ def build_target(directory: Path, manifest: Manifest, settings: EngineSettings) 
     visible = writes_are_visible()
     if settings.read_path == "direct" and not visible:
         raise TaskError("read_path is 'direct', but this backend does not see such writes", "set read_path to 'auto'")
-    direct = visible and settings.read_path != "staged"
+    way, copier = _choose_way(settings.read_path, visible, manifest.record.payload_bytes)
     model = _load_trunk(directory)
     weights_bytes = parameter_bytes(model)
-    telemetry, reader = Telemetry(), DemandReader(settings.reader_threads)
+    telemetry, reader, mode = Telemetry(), DemandReader(settings.reader_threads), RoutingMode()
     pools: list[LayerPool] = []
     slots_of_layer = dict(zip(manifest.moe_layers, settings.slots_of(len(manifest.moe_layers)), strict=True))
     for index, layer in enumerate(model.layers):
@@ -73,13 +80,13 @@ def build_target(directory: Path, manifest: Manifest, settings: EngineSettings) 
         pool = LayerPool(
             layer=index,
             num_experts=manifest.num_experts,
-            slots=SlotArrays(manifest.record, slots_of_layer.get(index, 0), direct=direct),
+            slots=SlotArrays(manifest.record, slots_of_layer.get(index, 0), way=way, copier=copier),
             file=ExpertFile(expert_file(directory, index), index, manifest.record),
             reader=reader,
             policy=policy(settings.eviction),
             telemetry=telemetry,
         )
-        setattr(layer.mlp, EXPERTS_ATTRIBUTE, StreamingSwitchGLU(pool, manifest.expert_quantization))
+        setattr(layer.mlp, EXPERTS_ATTRIBUTE, StreamingSwitchGLU(pool, manifest.expert_quantization, mode))
         pools.append(pool)
     if tuple(pool.layer for pool in pools) != manifest.moe_layers:
         raise CheckpointError(
@@ -93,10 +100,38 @@ def build_target(directory: Path, manifest: Manifest, settings: EngineSettings) 
         pools=tuple(pools),
         reader=reader,
         telemetry=telemetry,
+        run=LayerwiseForward(
+            model,
+            tuple(pools),
+            mode,
+            telemetry,
+            read_s=measure_read_cost() if settings.read_cost_s is None else settings.read_cost_s,
+            group_limit=_group_limit(settings),
+        ),
         weights_bytes=weights_bytes,
         writes_visible=visible,
-        read_path="direct" if direct else "staged",
+        read_path=way,
     )
+
+
+def _group_limit(settings: EngineSettings) -> int | None:
+    """On the CPU backend a read costs next to nothing, and reading later only risks work: one layer at a time."""
+    on_cpu = mx.default_device() == mx.Device(mx.cpu)
+    return 1 if settings.group_limit is None and on_cpu else settings.group_limit
+
+
+def _choose_way(asked: ReadPath, visible: bool, payload_bytes: int) -> tuple[Way, CudaCopier | None]:
+    """How records get into slots on this backend. Raises: TaskError when the task asks for a way that does not exist here."""
+    on_cuda = mx.cuda.is_available() and mx.default_device() == mx.Device(mx.gpu)
+    if asked == "copied" and not on_cuda:
+        raise TaskError("read_path is 'copied', but there is no NVIDIA GPU here", "set read_path to 'auto'")
+    if on_cuda and visible and asked in ("auto", "copied"):
+        try:
+            return "copied", CudaCopier(payload_bytes)
+        except OSError as error:
+            if asked == "copied":
+                raise TaskError(f"read_path is 'copied', but {error}", "set read_path to 'auto'") from error
+    return ("direct", None) if visible and asked != "staged" else ("staged", None)
 
 
 def _load_trunk(directory: Path) -> Model:

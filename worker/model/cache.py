@@ -13,8 +13,33 @@ import mlx.core as mx
 from mlx_lm.models.cache import ArraysCache, KVCache
 from mlx_lm.models.qwen3_next import Model
 
-State = tuple[mx.array, mx.array]
-"""Convolution window [1, kernel - 1, channels] and gated-delta matrix [1, heads, value dim, key dim]."""
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """What a recorded forward left: enough to tell the recurrent state after each of its positions.
+
+    Shapes: `padded` [1, kernel - 1 + width, channels], the convolution's input with the window it began with; the window
+    after n positions is a slice of it, cut when it is picked. `states[n]` [1, heads, value dim, key dim].
+    """
+
+    padded: tuple[mx.array, ...]
+    states: tuple[mx.array, ...]
+    reach: int
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def after(self, num_positions: int) -> tuple[mx.array, mx.array]:
+        """The convolution window and the gated-delta matrix after this many positions."""
+        forward_width = len(self.states) // len(self.padded)
+        which, offset = divmod(num_positions - 1, forward_width)
+        padded = self.padded[which]
+        window = mx.contiguous(padded[:, offset + 1 : offset + 1 + self.reach])
+        return window, self.states[num_positions - 1]
+
+    def followed_by(self, other: Positions) -> Positions:
+        """The positions of two forwards of the same width, one after the other."""
+        return Positions(self.padded + other.padded, self.states + other.states, self.reach)
 
 
 class RecurrentCache(ArraysCache):
@@ -23,27 +48,46 @@ class RecurrentCache(ArraysCache):
     def __init__(self) -> None:
         super().__init__(size=2)
         self.recording = False
-        self.positions: list[State] = []
+        self.positions: Positions | None = None
 
-    def record(self, states: list[State]) -> None:
+    def record(self, positions: Positions) -> None:
         """Keep the states after each position; the last one becomes the current state. Mutates: self."""
-        self.positions = states
-        self[0], self[1] = states[-1]
+        self.positions = positions
+        self[0], self[1] = positions.after(len(positions))
 
     def pick(self, num_positions: int) -> None:
         """Make the state after `num_positions` positions of the recorded forward current. Mutates: self."""
-        self[0], self[1] = self.positions[num_positions - 1]
-        self.positions = []
+        assert self.positions is not None
+        if num_positions < len(self.positions):
+            self[0], self[1] = self.positions.after(num_positions)
+        self.positions = None
 
 
 LayerCache = RecurrentCache | KVCache
+LayerState = tuple[mx.array | None, mx.array | None] | int
+"""References to a recurrent layer's arrays, or the length of a KV layer."""
+
+
+def snapshot_layer(layer: LayerCache) -> LayerState:
+    return (layer[0], layer[1]) if isinstance(layer, RecurrentCache) else layer.offset
+
+
+def restore_layer(layer: LayerCache, state: LayerState) -> None:
+    """Go back to a state of this layer's cache; the state stays valid. Mutates: the layer."""
+    if isinstance(layer, RecurrentCache):
+        assert isinstance(state, tuple)
+        layer[0], layer[1] = state
+        layer.positions = None
+    else:
+        assert isinstance(state, int)
+        layer.trim(layer.offset - state)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """References to every layer's state: arrays are immutable, so nothing is copied. KV layers need their length only."""
 
-    layers: tuple[tuple[mx.array | None, mx.array | None] | int, ...]
+    layers: tuple[LayerState, ...]
 
 
 class TargetCache:
@@ -68,20 +112,12 @@ class TargetCache:
                 layer.recording = recording
 
     def snapshot(self) -> Snapshot:
-        return Snapshot(
-            tuple((layer[0], layer[1]) if isinstance(layer, RecurrentCache) else layer.offset for layer in self.layers)
-        )
+        return Snapshot(tuple(snapshot_layer(layer) for layer in self.layers))
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go back to a snapshot of this cache. It stays valid: it may be restored again. Mutates: self."""
         for layer, state in zip(self.layers, snapshot.layers, strict=True):
-            if isinstance(layer, RecurrentCache):
-                assert isinstance(state, tuple)
-                layer[0], layer[1] = state
-                layer.positions = []
-            else:
-                assert isinstance(state, int)
-                layer.trim(layer.offset - state)
+            restore_layer(layer, state)
 
     def commit(self, num_positions: int, *, forward_width: int) -> None:
         """Keep the first `num_positions` of the last recorded forward of `forward_width`. Mutates: self."""

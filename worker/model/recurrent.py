@@ -7,12 +7,14 @@ The reference is mlx-lm's layer: same outputs, same last state (tests/unit/worke
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import mlx.core as mx
 from mlx import nn
-from mlx_lm.models.gated_delta import gated_delta_update, normalize_qk
+from mlx_lm.models.gated_delta import compute_g, gated_delta_kernel, gated_delta_ops, normalize_qk
 from mlx_lm.models.qwen3_next import Qwen3NextGatedDeltaNet
 
-from worker.model.cache import RecurrentCache
+from worker.model.cache import Positions, RecurrentCache
 
 
 class PositionalGatedDeltaNet(Qwen3NextGatedDeltaNet):
@@ -23,25 +25,30 @@ class PositionalGatedDeltaNet(Qwen3NextGatedDeltaNet):
         if cache is None or not cache.recording:
             return super().__call__(inputs, mask, cache)
         q, k, v, z, b, a = self.fix_query_key_value_ordering(self.in_proj_qkvz(inputs), self.in_proj_ba(inputs))
-        conv_out, windows = self._convolve(inputs, q, k, v, cache)
+        conv_out, padded = self._convolve(inputs, q, k, v, cache)
         q, k, v = self._split_heads(conv_out)
+        gate, beta = compute_g(self.A_log, a, self.dt_bias), mx.sigmoid(b)
         outputs, states = [], []
         state = cache[1]
-        for t, window in enumerate(windows):
+        if state is None:
+            state = mx.zeros((1, self.num_v_heads, self.head_v_dim, self.head_k_dim), dtype=mx.float32)
+        step = self._recurrence(q)
+        if step is gated_delta_ops:
+            # Heads are repeated here once, where the reference repeats them at each call.
+            q, k = (mx.repeat(x, self.num_v_heads // self.num_k_heads, -2) for x in (q, k))
+        for t in range(inputs.shape[1]):
             at = slice(t, t + 1)
-            output, state = gated_delta_update(
-                q[:, at], k[:, at], v[:, at], a[:, at], b[:, at], self.A_log, self.dt_bias, state
-            )
+            output, state = step(q[:, at], k[:, at], v[:, at], gate[:, at], beta[:, at], state)
             outputs.append(output)
-            states.append((window, state))
-        cache.record(states)
+            states.append(state)
+        cache.record(Positions((padded,), tuple(states), self.conv_kernel_size - 1))
         normed = self.norm(mx.concatenate(outputs, axis=1), z)
         return self.out_proj(normed.reshape(*inputs.shape[:2], -1))
 
     def _convolve(
         self, inputs: mx.array, q: mx.array, k: mx.array, v: mx.array, cache: RecurrentCache
-    ) -> tuple[mx.array, list[mx.array]]:
-        """The convolution's output and the window it leaves after each position."""
+    ) -> tuple[mx.array, mx.array]:
+        """The convolution's output and its input, padded with the window that the cache held."""
         batch, width, _ = inputs.shape
         reach = self.conv_kernel_size - 1
         window = cache[0]
@@ -49,8 +56,12 @@ class PositionalGatedDeltaNet(Qwen3NextGatedDeltaNet):
             window = mx.zeros((batch, reach, self.conv_dim), dtype=inputs.dtype)
         flat = [part.reshape(batch, width, -1) for part in (q, k, v)]
         padded = mx.concatenate([window, mx.concatenate(flat, axis=-1)], axis=1)
-        windows = [mx.contiguous(padded[:, t + 1 : t + 1 + reach]) for t in range(width)]
-        return nn.silu(self.conv1d(padded)), windows
+        return nn.silu(self.conv1d(padded)), padded
+
+    def _recurrence(self, q: mx.array) -> Callable[..., tuple[mx.array, mx.array]]:
+        """The implementation that mlx-lm chooses for these heads on this backend."""
+        on_metal = mx.metal.is_available() and mx.default_device() == mx.Device(mx.gpu)
+        return gated_delta_kernel if on_metal and q.shape[-1] % 32 == 0 else gated_delta_ops
 
     def _split_heads(self, conv_out: mx.array) -> tuple[mx.array, mx.array, mx.array]:
         batch, width, _ = conv_out.shape

@@ -2,7 +2,8 @@
 
     routed ids -> (host) -> distinct experts -> pool.admit -> slot ids -> SwitchGLU over the slot arrays
 
-When every expert is resident, slot e holds expert e, the ids never visit the host, and the graph is exactly mlx-lm's.
+When every expert is resident, slot e holds expert e, the ids never visit the host, and the graph is exactly mlx-lm's. In a
+group of layers (forward.py) the slots come from a map on the device, and the host looks at the ids afterwards.
 The reference that both must equal is plain mlx-lm on the same checkpoint (tests/e2e/test_same_tokens.py).
 """
 
@@ -18,7 +19,8 @@ from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchGLU
 from numpy.typing import NDArray
 
 from worker.checkpoint.layout import ExpertQuantization
-from worker.experts.pool import ABSENT, LayerPool
+from worker.experts.pool import ABSENT, LayerPool, distinct
+from worker.experts.routing import RoutingMode
 
 
 class RoutedExpertsPlaceholder(nn.Module):
@@ -32,12 +34,17 @@ class StreamingSwitchGLU(SwitchGLU):
     """SwitchGLU over the slot arrays of a pool."""
 
     def __init__(
-        self, pool: LayerPool, quantization: ExpertQuantization, clock: Callable[[], float] = time.perf_counter
+        self,
+        pool: LayerPool,
+        quantization: ExpertQuantization,
+        routing: RoutingMode,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         super().__init__(1, 1, 1)
         for projection in ("gate_proj", "up_proj", "down_proj"):
             setattr(self, projection, _SlotLinear(pool, projection, quantization))
         self._pool = pool
+        self._routing = routing
         self._clock = clock
 
     def __call__(self, x: mx.array, indices: mx.array) -> mx.array:
@@ -46,10 +53,15 @@ class StreamingSwitchGLU(SwitchGLU):
         if pool.holds_all:
             pool.telemetry.defer(pool.layer, indices)
             return super().__call__(x, indices)
+        if self._routing.optimistic:
+            self._routing.left_behind.append((pool, indices))
+            output = super().__call__(x, pool.device_map()[indices])
+            pool.will_be_read_by(output)
+            return output
         start = self._clock()
         ids = np.array(indices).astype(np.int64).reshape(-1, indices.shape[-1])
         pool.telemetry.current.route_wait_s += self._clock() - start
-        experts = _distinct(ids, pool.num_experts)
+        experts = distinct(ids, pool.num_experts)
         if experts.size <= pool.num_slots and pool.fits(experts):
             num_hits = pool.admit(experts)
             slots = mx.array(pool.slot_of[ids].astype(np.uint32)).reshape(indices.shape)
@@ -102,11 +114,3 @@ class _SlotLinear(QuantizedSwitchLinear):
         self.biases = pool.slots.arrays.get(f"{projection}.biases")
         self.global_scale = None
         self.freeze()
-
-
-def _distinct(ids: NDArray[np.int64], num_experts: int) -> NDArray[np.int64]:
-    if ids.shape[0] == 1:
-        return np.sort(ids[0])
-    used = np.zeros(num_experts, dtype=np.bool_)
-    used[ids] = True
-    return np.flatnonzero(used)

@@ -11,6 +11,7 @@ from worker.experts.counters import Phase, Telemetry
 from worker.experts.pool import LayerPool
 from worker.experts.reader import DemandReader
 from worker.model.cache import TargetCache
+from worker.model.forward import LayerwiseForward
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +22,7 @@ class Target:
     pools: tuple[LayerPool, ...]
     reader: DemandReader
     telemetry: Telemetry
+    run: LayerwiseForward
     weights_bytes: int
     writes_visible: bool
     read_path: str
@@ -51,7 +53,7 @@ class Target:
         Mutates: the cache and the pools. Raises: CheckpointError when an expert cannot be read.
         """
         with self.telemetry.forward(phase):
-            return self.model.model(tokens[None], cache.layers)
+            return self.run(tokens, cache, grouped=phase != "prefill")
 
     def logits(self, hidden: mx.array) -> mx.array:
         """Shapes: [1, width, hidden] -> [1, width, vocabulary]."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mlx.core as mx
 
 from worker.contract.task import VerifyMode
-from worker.model.cache import RecurrentCache, TargetCache
+from worker.model.cache import Positions, RecurrentCache, TargetCache
 from worker.model.target import Target
 
 
@@ -21,15 +21,16 @@ def verify(target: Target, tokens: mx.array, cache: TargetCache, mode: VerifyMod
         hidden = target.forward(tokens, cache, "verify")
         return hidden, target.logits(hidden)
     hiddens, logits = [], []
-    states: dict[int, list] = {}
+    recorded: dict[int, Positions] = {}
     for index in range(tokens.shape[0]):
         hidden = target.forward(tokens[index : index + 1], cache, "verify")
         hiddens.append(hidden)
         logits.append(target.logits(hidden))
         for layer_index, layer in enumerate(cache.layers):
-            if isinstance(layer, RecurrentCache) and layer.recording:
-                states.setdefault(layer_index, []).extend(layer.positions)
-    for layer_index, positions in states.items():
+            if isinstance(layer, RecurrentCache) and layer.positions is not None:
+                earlier = recorded.get(layer_index)
+                recorded[layer_index] = earlier.followed_by(layer.positions) if earlier else layer.positions
+    for layer_index, positions in recorded.items():
         layer = cache.layers[layer_index]
         assert isinstance(layer, RecurrentCache)
         layer.record(positions)

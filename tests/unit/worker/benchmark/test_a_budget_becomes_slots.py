@@ -12,6 +12,7 @@ from worker.benchmark.run import RunLabels, run_task
 from worker.benchmark.session import open_session
 from worker.contract.errors import TaskError
 from worker.contract.task import CheckpointRef, Prompt, Protocol, Task
+from worker.measure.memory import settled_active_bytes
 from worker.model.footprint import footprint
 
 LABELS = RunLabels(study_id="s", attempt_id="a", node="n")
@@ -55,6 +56,7 @@ def test_a_larger_setting_needs_more_working_memory(demo, setting):
 @pytest.mark.parametrize(("budget", "allocation"), [(14 * MIB, "uniform"), (14 * MIB, "trace"), (30 * MIB, "auto")])
 def test_the_run_uses_the_budget_and_stays_inside(cache_directory, demo, budget, allocation):
     task = replace(TASK, memory_budget_bytes=budget, allocation=allocation)
+    others = settled_active_bytes()  # what other tests of this process keep loaded
     tables = run_task(task, LABELS, cache_directory)
     for run in tables["runs"].to_pylist():
         slots = run["slots_by_layer"]
@@ -73,7 +75,7 @@ def test_the_run_uses_the_budget_and_stays_inside(cache_directory, demo, budget,
         exact = _sizes(demo, context_tokens=longest)
         room = budget - exact.without_slots_bytes - run["expert_pool_bytes"]
         assert sum(slots) == 8 * 64 or 0 <= room < SLOT_BYTES
-    assert all(repeat["peak_bytes"] <= budget for repeat in tables["repeats"].to_pylist())
+    assert all(repeat["peak_bytes"] - others <= budget for repeat in tables["repeats"].to_pylist())
     assert all(check["num_failed"] == 0 < check["num_run"] for check in tables["checks"].to_pylist())
 
 
@@ -97,9 +99,10 @@ def test_the_smallest_budget_runs_at_the_floor_and_its_peak_stays_inside(
         memory_budget_bytes=budget,
         protocol=Protocol(max_tokens=8, repeats=1),
     )
+    others = settled_active_bytes()
     tables = run_task(task, LABELS, cache_directory)
     assert tables["runs"].to_pylist()[0]["slots_by_layer"] == [4 * width] * 8
-    assert all(repeat["peak_bytes"] <= budget for repeat in tables["repeats"].to_pylist())
+    assert all(repeat["peak_bytes"] - others <= budget for repeat in tables["repeats"].to_pylist())
     with pytest.raises(TaskError, match=f"memory_budget_bytes is {budget - 1}, but .* = {budget} bytes"):
         run_task(replace(task, memory_budget_bytes=budget - 1), LABELS, cache_directory)
 

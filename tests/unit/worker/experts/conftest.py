@@ -16,7 +16,7 @@ from worker.experts.eviction import policy
 from worker.experts.file import ExpertFile
 from worker.experts.pool import LayerPool
 from worker.experts.reader import DemandReader
-from worker.experts.slots import SlotArrays
+from worker.experts.slots import SlotArrays, Way
 
 from .traces import Trace
 
@@ -45,12 +45,12 @@ def expert_path(tmp_path: Path) -> Path:
 @pytest.fixture
 def make_pool(expert_path: Path) -> Callable[..., LayerPool]:
     def make(
-        num_slots: int, *, direct: bool = True, threads: int = 3, path: Path = expert_path, eviction: str = "lru"
+        num_slots: int, *, way: Way = "direct", threads: int = 3, path: Path = expert_path, eviction: str = "lru"
     ) -> LayerPool:
         return LayerPool(
             layer=0,
             num_experts=32,
-            slots=SlotArrays(LAYOUT, num_slots, direct=direct),
+            slots=SlotArrays(LAYOUT, num_slots, way=way),
             file=ExpertFile(path, 0, LAYOUT),
             reader=DemandReader(threads),
             policy=policy(eviction),

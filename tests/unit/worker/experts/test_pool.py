@@ -30,9 +30,9 @@ def test_the_cpu_backend_sees_writes_into_arrays():
     assert writes_are_visible()
 
 
-@pytest.mark.parametrize("direct", [True, False])
-def test_hits_and_loads_by_hand(make_pool: Callable[..., LayerPool], direct: bool):
-    pool = make_pool(4, direct=direct)
+@pytest.mark.parametrize("way", ["direct", "staged"])
+def test_hits_and_loads_by_hand(make_pool: Callable[..., LayerPool], way: str):
+    pool = make_pool(4, way=way)
     assert pool.admit(np.array([1, 2])) == 0
     assert pool.admit(np.array([2, 3])) == 1
     assert pool.admit(np.array([4, 5])) == 0
@@ -44,7 +44,7 @@ def test_hits_and_loads_by_hand(make_pool: Callable[..., LayerPool], direct: boo
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     num_slots=st.integers(6, 20),
-    direct=st.booleans(),
+    way=st.sampled_from(["direct", "staged"]),
     eviction=st.sampled_from(sorted(POLICIES)),
     operations=st.lists(
         st.tuples(
@@ -57,11 +57,11 @@ def test_hits_and_loads_by_hand(make_pool: Callable[..., LayerPool], direct: boo
 def test_invariants_hold_after_random_operations(
     make_pool: Callable[..., LayerPool],
     num_slots: int,
-    direct: bool,
+    way: str,
     eviction: str,
     operations: list[tuple[str, set[int]]],
 ):
-    pool = make_pool(num_slots, direct=direct, eviction=eviction)
+    pool = make_pool(num_slots, way=way, eviction=eviction)
     for name, chosen in operations:
         experts = np.array(sorted(chosen))
         if name == "unpin":

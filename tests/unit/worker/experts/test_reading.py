@@ -18,6 +18,10 @@ from worker.experts.reader import DemandReader, ReadJob
 from .conftest import LAYOUT, payload
 
 
+def _into(buffer: bytearray) -> Callable[[ExpertFile, int], int]:
+    return lambda file, expert: file.read_into(expert, [memoryview(buffer)])
+
+
 def test_a_record_is_scattered_into_its_parts(expert_path: Path):
     parts = [bytearray(part.nbytes) for part in LAYOUT.parts]
     ExpertFile(expert_path, 0, LAYOUT).read_into(9, [memoryview(part) for part in parts])
@@ -65,7 +69,7 @@ def test_counters_tell_what_was_read(expert_path: Path, threads: int, monkeypatc
     monkeypatch.setattr("worker.experts.reader.MIN_BATCH_BYTES", 1)
     reader, file = DemandReader(threads), ExpertFile(expert_path, 0, LAYOUT)
     buffers = [bytearray(LAYOUT.payload_bytes) for _ in range(5)]
-    reader.read([ReadJob(file, expert, [memoryview(buffer)]) for expert, buffer in enumerate(buffers)])
+    reader.read([ReadJob(file, expert, _into(buffer)) for expert, buffer in enumerate(buffers)])
     assert [bytes(buffer) for buffer in buffers] == [payload(expert) for expert in range(5)]
     counters = reader.take()
     assert (counters.submitted, counters.completed, counters.bytes) == (5, 5, 5 * LAYOUT.payload_bytes)
@@ -82,7 +86,7 @@ def test_one_failing_thread_fails_the_read_and_the_others_finish_first(
     os.truncate(expert_path, 30 * LAYOUT.record_bytes)
     reader, file = DemandReader(4), ExpertFile(expert_path, 0, LAYOUT)
     buffers = [bytearray(LAYOUT.payload_bytes) for _ in range(4)]
-    jobs = [ReadJob(file, expert, [memoryview(buffers[i])]) for i, expert in enumerate((1, 31, 2, 3))]
+    jobs = [ReadJob(file, expert, _into(buffers[i])) for i, expert in enumerate((1, 31, 2, 3))]
     with pytest.raises(CheckpointError, match="expert 31 has 0 of 176 bytes"):
         reader.read(jobs)
     assert bytes(buffers[3]) == payload(3)

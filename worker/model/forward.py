@@ -1,0 +1,191 @@
+"""The forward of a streaming model: layers one by one, or in groups that the host looks at once.
+
+A group runs on the slot maps of the device. When its routed ids arrive and every expert was there, its results stand. If
+not, the layers from the first miss on are undone (their inputs and old caches still exist: arrays are immutable) and run
+again, the missing layer by the host's way. Nothing is ever dropped or approximated: the reference is the host's way for
+every layer (tests/unit/worker/model/test_forward.py).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import mlx.core as mx
+import numpy as np
+from mlx_lm.models.base import create_attention_mask
+from mlx_lm.models.qwen3_next import Model
+from numpy.typing import NDArray
+
+from worker.experts.counters import Telemetry
+from worker.experts.pool import ABSENT, LayerPool, distinct
+from worker.experts.routing import RoutingMode
+from worker.model.cache import LayerCache, TargetCache, restore_layer, snapshot_layer
+from worker.model.groups import GroupCosts, group_end
+
+_ADAPT = 0.1
+"""Weight of the newest forward in the running estimates."""
+_NO_GROUPS = 1
+_KERNELS_PER_LAYER = 40
+
+
+@dataclass(slots=True)
+class MissEstimates:
+    """How often each layer met an absent expert lately, by forward width. Starts pessimistic: layers are read one by one."""
+
+    num_layers: int
+    width: int = 1
+    """Width of the forward that runs now."""
+    by_width: dict[int, NDArray[np.float64]] = field(default_factory=dict)
+
+    def of(self, width: int) -> NDArray[np.float64]:
+        return self.by_width.setdefault(width, np.ones(self.num_layers))
+
+    def admitted(self, layer: int, num_experts: int, num_hits: int) -> None:
+        """A layer of the current forward used these distinct experts, of which so many were resident."""
+        estimates = self.of(self.width)
+        estimates[layer] += _ADAPT * (float(num_hits < num_experts) - estimates[layer])
+
+
+class LayerwiseForward:
+    """Runs the backbone of one model. Owns the estimates that decide the groups."""
+
+    def __init__(
+        self,
+        model: Model,
+        pools: tuple[LayerPool, ...],
+        mode: RoutingMode,
+        telemetry: Telemetry,
+        *,
+        read_s: float,
+        group_limit: int | None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._model, self._mode, self._telemetry, self._clock = model, mode, telemetry, clock
+        self._pool_of = {pool.layer: pool for pool in pools}
+        self._read_s, self._layer_s = read_s, read_s
+        self.group_limit = group_limit
+        self.misses = MissEstimates(len(model.layers))
+        for pool in pools:
+            # Not a method of this object: pool and forward would keep each other, and the slots, alive.
+            pool.on_admit = self.misses.admitted
+
+    def __call__(self, tokens: mx.array, cache: TargetCache, *, grouped: bool) -> mx.array:
+        """Shapes: tokens [width] -> hidden states after the final norm [1, width, hidden]. Mutates: cache, pools."""
+        backbone = self._model.model
+        x = backbone.embed_tokens(tokens[None])
+        masks = self._masks(x, cache)
+        self.misses.width = tokens.shape[0]
+        limit = self.group_limit if grouped else _NO_GROUPS
+        layer, num_layers = 0, len(cache.layers)
+        while layer < num_layers:
+            end = self._group_end(layer, limit)
+            if end == layer + 1:
+                x = self._model.layers[layer](x, masks[layer], cache.layers[layer])
+                layer = end
+            else:
+                x, layer = self._run_group(x, layer, end, masks, cache)
+        return backbone.norm(x)
+
+    def _group_end(self, layer: int, limit: int | None) -> int:
+        if limit == _NO_GROUPS:
+            return layer + 1
+        estimates = self.misses.of(self.misses.width)
+        return group_end(layer, estimates.tolist(), GroupCosts(read_s=self._read_s, layer_s=self._layer_s), limit=limit)
+
+    def _run_group(
+        self, x: mx.array, start: int, end: int, masks: list[mx.array | None], cache: TargetCache
+    ) -> tuple[mx.array, int]:
+        """Run layers [start, end) on the slot maps; return the result and the first layer that is still to run."""
+        began = self._clock()
+        inputs, before = [], []
+        self._mode.optimistic = True
+        try:
+            for layer in range(start, end):
+                inputs.append(x)
+                before.append(snapshot_layer(cache.layers[layer]))
+                x = self._model.layers[layer](x, masks[layer], cache.layers[layer])
+        finally:
+            self._mode.optimistic = False
+        routed = self._mode.take()
+        if not routed:
+            return x, end
+        ids = self._read(x, routed)
+        self._adapt_cost((self._clock() - began - self._read_s) / (end - start))
+        missed = self._settle(routed, ids)
+        if missed is None:
+            return x, end
+        for layer in range(missed, end):
+            restore_layer(cache.layers[layer], before[layer - start])
+            if layer in self._pool_of:
+                self._pool_of[layer].forget_reader()
+        self._telemetry.current.num_repairs += 1
+        x = self._model.layers[missed](inputs[missed - start], masks[missed], cache.layers[missed])
+        return x, missed + 1
+
+    def _read(self, x: mx.array, routed: list[tuple[LayerPool, mx.array]]) -> NDArray[np.int64]:
+        """The routed ids of all layers of a group on the host. Shapes: -> [layers, width, k]."""
+        start = self._clock()
+        stacked = mx.concatenate([indices for _, indices in routed])
+        mx.async_eval(stacked, x)
+        ids = np.array(stacked).astype(np.int64)
+        self._telemetry.current.route_wait_s += self._clock() - start
+        return ids
+
+    def _settle(self, routed: list[tuple[LayerPool, mx.array]], ids: NDArray[np.int64]) -> int | None:
+        """Count the layers before the first miss and return the layer that missed, or None."""
+        for (pool, _), layer_ids in zip(routed, ids, strict=True):
+            if (pool.slot_of[layer_ids] == ABSENT).any():
+                return pool.layer
+            experts = distinct(layer_ids, pool.num_experts)
+            pool.used(experts)
+            self.misses.admitted(pool.layer, experts.size, experts.size)
+            self._telemetry.routed(
+                pool.layer,
+                layer_ids,
+                num_union=experts.size,
+                num_hits=experts.size,
+                payload_bytes=pool.file.payload_bytes,
+                fast=True,
+            )
+        return None
+
+    def _adapt_cost(self, layer_s: float) -> None:
+        self._layer_s += _ADAPT * (max(layer_s, 0.0) - self._layer_s)
+
+    def _masks(self, x: mx.array, cache: TargetCache) -> list[mx.array | None]:
+        """Full attention is causal; recurrent layers need no mask without padding."""
+        attention: mx.array | None = None
+        found: list[mx.array | None] = []
+        for layer, layer_cache in zip(self._model.layers, cache.layers, strict=True):
+            if not layer.is_linear and attention is None:
+                attention = _attention_mask(x, layer_cache)
+            found.append(None if layer.is_linear else attention)
+        return found
+
+
+def _attention_mask(x: mx.array, cache: LayerCache) -> mx.array | None:
+    return create_attention_mask(x, cache)  # type: ignore[return-value]
+
+
+def measure_read_cost(num_reads: int = 12, clock: Callable[[], float] = time.perf_counter) -> float:
+    """Seconds that a host read after every layer's worth of kernels costs on this backend: median of seven pairs.
+
+    Most of it is not the transfer: while the host waits, nothing is queued behind, and the queue must fill again.
+    """
+
+    def chain(read: bool) -> float:
+        x = mx.zeros((8, 64))
+        mx.eval(x)
+        start = clock()
+        for _ in range(num_reads):
+            for _ in range(_KERNELS_PER_LAYER):
+                x = mx.sin(x)
+            if read:
+                np.array(x[0, :8])
+        mx.eval(x)
+        return (clock() - start) / num_reads
+
+    chain(True), chain(False)
+    return max(0.0, float(np.median([chain(True) - chain(False) for _ in range(7)])))
