@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from worker.checkpoint.resolve import BUNDLED_DIRECTORY
-from worker.cli import _byte_count
+from worker.cli.main import _byte_count
 from worker.contract.outcome import Completed, Failed
 from worker.contract.schema import SCHEMAS
 from worker.contract.spool import Progress, read_outcome, read_tables

@@ -21,10 +21,12 @@ import time
 import traceback
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from worker.cli import anchors, checkpoints
+from worker.cli.terminal import CacheOption, LockOption, say, stop_on_signals
 from worker.contract.errors import InterruptedRunError, StorageError, TaskError, WorkerError
 from worker.contract.outcome import Failed
 from worker.contract.spool import Progress, SpoolWriter
@@ -36,71 +38,13 @@ if TYPE_CHECKING:
     from worker.benchmark.run import RunLabels
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Benchmark a streamed MoE model on this machine.")
+checkpoints.register(app)
+anchors.register(app)
 
 DEFAULT_PROMPT = "用三句话解释什么是混合专家模型。"
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 _PARENT_POLL_S = 0.5
 _GRACE_S = 5.0
-
-CacheOption = Annotated[
-    Path | None, typer.Option(help="Where prepared checkpoints are kept. Default: the user's cache.")
-]
-LockOption = Annotated[Path | None, typer.Option(help="The machine's benchmark lock. Default: one for all users.")]
-
-
-@app.command()
-def prepare(
-    source: Annotated[str, typer.Argument(help="An MLX-format checkpoint, or 'demo'.")],
-    out: Annotated[Path, typer.Option(help="The directory to make.")],
-    mtp: Annotated[
-        Path | None, typer.Option(help="The file with the mtp.* tensors. Default: SOURCE/mtp.safetensors.")
-    ] = None,
-    compute_dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
-    cache: CacheOption = None,
-) -> None:
-    """Bring a checkpoint into the layout that experts stream from: one contiguous record per expert."""
-    from worker.checkpoint.prepare import MLX_DTYPES, prepare
-    from worker.checkpoint.resolve import BUNDLED_DIRECTORY, default_cache_directory, open_stamps, stored_dtype
-    from worker.checkpoint.source import read_source
-    from worker.model.build import backend_dtype
-
-    directory = BUNDLED_DIRECTORY if source == BUNDLED_CHECKPOINT else Path(source).expanduser()
-    found = read_source(directory, mtp)
-    dtype: Any = (
-        (backend_dtype() or stored_dtype(directory, found.config)) if compute_dtype == "auto" else compute_dtype
-    )
-    if dtype not in MLX_DTYPES or dtype == "uint32":
-        raise TaskError(f"compute dtype is {dtype!r}, expected auto, float32, bfloat16 or float16")
-    manifest = prepare(
-        found,
-        out,
-        compute_dtype=dtype,
-        stamps=open_stamps(cache or default_cache_directory()),
-        name=BUNDLED_CHECKPOINT if source == BUNDLED_CHECKPOINT else None,
-        on_progress=lambda fraction, what: _say(f"prepare {fraction:4.0%} {what}"),
-    )
-    typer.echo(
-        f"{out}: {len(manifest.moe_layers)} layers x {manifest.num_experts} experts, {dtype}, {manifest.source_digest}"
-    )
-
-
-@app.command()
-def verify(
-    directory: Annotated[Path, typer.Argument(help="A prepared checkpoint.")], cache: CacheOption = None
-) -> None:
-    """Compare every file and every expert record with the manifest's digests."""
-    from worker.checkpoint.layout import read_manifest
-    from worker.checkpoint.resolve import default_cache_directory, open_stamps
-    from worker.checkpoint.verify import check_files, check_records, check_sizes
-
-    manifest = read_manifest(directory)
-    stamps = open_stamps(cache or default_cache_directory())
-    check_sizes(directory, manifest)
-    check_files(directory, manifest, stamps, always=True)
-    count = check_records(
-        directory, manifest, stamps, always=True, on_progress=lambda fraction: _say(f"verify {fraction:4.0%}")
-    )
-    typer.echo(f"{directory}: {count} expert records and {len(manifest.files)} files agree with the manifest")
 
 
 @app.command()
@@ -115,7 +59,7 @@ def run(
     cache: CacheOption = None,
 ) -> None:
     """Run one task and leave its tables in a spool."""
-    _stop_on_signals()
+    stop_on_signals()
     if parent_pid is not None:
         _watch_parent(parent_pid)
     try:
@@ -174,7 +118,7 @@ def bench(
     cache: CacheOption = None,
 ) -> None:
     """Run the benchmark described by these flags and print the report's row."""
-    _stop_on_signals()
+    stop_on_signals()
     described: Any = {
         "checkpoint": CheckpointRef(source=checkpoint, mtp=mtp),
         "prompts": (Prompt(id="bench", category="bench", text=prompt, chat=not raw),),
@@ -205,65 +149,6 @@ def bench(
         raise WorkerError("the speculative tokens are wrong: they differ from the greedy ones without an excuse")
 
 
-@app.command()
-def anchor(
-    source: Annotated[
-        str, typer.Argument(help="An MLX-format checkpoint that fits in memory, or 'demo'.")
-    ] = BUNDLED_CHECKPOINT,
-    mtp: Annotated[str | None, typer.Option(help="The file with its mtp.* tensors.")] = None,
-    slots: Annotated[
-        str, typer.Option(help="Pool sizes to compare, separated by commas; 'all' is every expert.")
-    ] = "all",
-    max_tokens: Annotated[int, typer.Option(help="Tokens to emit per generation.")] = 96,
-    rounds: Annotated[int, typer.Option(help="Times every arm runs.")] = 9,
-    prompt: Annotated[str, typer.Option(help="The text to continue.")] = "def median(values):",
-    lock: LockOption = None,
-    cache: CacheOption = None,
-) -> None:
-    """Compare this engine with plain mlx-lm on the same checkpoint: greedy decoding, interleaved, in one process."""
-    _stop_on_signals()
-    from mlx_lm.utils import load_tokenizer
-
-    from worker.benchmark.anchor import compare_with_plain
-    from worker.checkpoint.resolve import BUNDLED_DIRECTORY, default_cache_directory, open_stamps, resolve
-    from worker.decode.generation import Request
-    from worker.machine.awake import awake
-    from worker.machine.lock import DEFAULT_LOCK, machine_lock
-    from worker.model.build import backend_dtype
-
-    directory = BUNDLED_DIRECTORY if source == BUNDLED_CHECKPOINT else Path(source).expanduser()
-    where = cache or default_cache_directory()
-    with machine_lock(lock or DEFAULT_LOCK), awake():
-        prepared = resolve(
-            CheckpointRef(source=source, mtp=mtp), cache=where, compute_dtype=backend_dtype(), stamps=open_stamps(where)
-        )
-        counts = tuple(_slot_count(text, prepared.manifest.num_experts) for text in slots.split(","))
-        request = Request(
-            prompt_ids=tuple(load_tokenizer(directory).encode(prompt)),
-            max_tokens=max_tokens,
-            stop_ids=frozenset(),
-            prefill_chunk_tokens=64,
-        )
-        arms = compare_with_plain(
-            directory, prepared, request, slots=counts, rounds=rounds, on_round=lambda n: _say(f"round {n} of {rounds}")
-        )
-    typer.echo(f"{rounds} rounds of {max_tokens} tokens; ratio: median over rounds of the speed over plain mlx-lm's")
-    typer.echo(
-        f"{'arm':<18}{'tok/s':>8}{'ratio':>8}{'misses/token':>14}{'bytes/token':>13}{'host waits ms/token':>21}  tokens"
-    )
-    for arm in arms:
-        ratio = f"{arm.median_ratio:8.3f}" if arm.median_ratio is not None else f"{'1':>8}"
-        same = "same" if arm.same_tokens else "DIFFERENT"
-        line = f"{arm.name:<18}{arm.median_tok_s:8.1f}{ratio}"
-        if arm.misses_per_token is None:
-            typer.echo(f"{line}{'-':>14}{'-':>13}{'-':>21}  {same}")
-        else:
-            waits = (
-                f"{1e3 * (arm.route_wait_s_per_token or 0):.2f} route {1e3 * (arm.read_wait_s_per_token or 0):.2f} read"
-            )
-            typer.echo(f"{line}{arm.misses_per_token:14.2f}{arm.disk_bytes_per_token:13,.0f}{waits:>21}  {same}")
-
-
 def _byte_count(text: str) -> int:
     """Raises: TaskError when the text is no positive number with a unit of bytes."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(B|[kKMGT]i?B)?\s*", text)
@@ -272,15 +157,6 @@ def _byte_count(text: str) -> int:
     number, unit = Decimal(match[1]), match[2] or "B"
     base = 1024 if "i" in unit else 1000
     return int(number * base ** "BKMGT".index(unit[0].upper()))
-
-
-def _slot_count(text: str, num_experts: int) -> int:
-    """Raises: TaskError when the text is neither 'all' nor a whole number."""
-    if text.strip() == "all":
-        return num_experts
-    if not text.strip().isdigit():
-        raise TaskError(f"--slots has {text!r}, expected whole numbers or 'all', separated by commas")
-    return int(text)
 
 
 def _measure(
@@ -346,22 +222,10 @@ def _print_progress() -> Any:
         speed = f", {progress.tok_s:.1f} tok/s" if progress.tok_s else ""
         line = f"{progress.phase}{repeat}"
         if line != last:
-            _say(f"{progress.fraction:4.0%} {line}{speed}")
+            say(f"{progress.fraction:4.0%} {line}{speed}")
             last = line
 
     return show
-
-
-def _say(text: str) -> None:
-    typer.echo(text, err=True)
-
-
-def _stop_on_signals() -> None:
-    def stop(number: int, _frame: object) -> NoReturn:
-        raise InterruptedRunError(f"stopped by {signal.Signals(number).name}")
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
 
 
 def _watch_parent(pid: int) -> None:
@@ -385,15 +249,11 @@ def main() -> None:
     try:
         app()
     except InterruptedRunError as error:
-        _say(f"error: {error}")
+        say(f"error: {error}")
         sys.exit(EXIT_INTERRUPTED)
     except TaskError as error:
-        _say(f"error: {error}")
+        say(f"error: {error}")
         sys.exit(EXIT_USAGE)
     except WorkerError as error:
-        _say(f"error: {error}")
+        say(f"error: {error}")
         sys.exit(EXIT_FAILED)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,1 @@
+"""`worker`: the benchmark on one machine, as commands."""
