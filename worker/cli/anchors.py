@@ -13,6 +13,7 @@ from worker.contract.task import BUNDLED_CHECKPOINT, CheckpointRef
 
 if TYPE_CHECKING:
     from worker.benchmark.engine import ArmSummary
+    from worker.checkpoint.resolve import Prepared
 
 
 def register(app: typer.Typer) -> None:
@@ -40,18 +41,12 @@ def anchor(
     from mlx_lm.utils import load_tokenizer
 
     from worker.benchmark.anchor import compare_with_plain
-    from worker.checkpoint.resolve import BUNDLED_DIRECTORY, default_cache_directory, open_stamps, resolve
     from worker.decode.generation import Request
     from worker.machine.awake import awake
     from worker.machine.lock import DEFAULT_LOCK, machine_lock
-    from worker.model.build import backend_dtype
 
-    directory = BUNDLED_DIRECTORY if source == BUNDLED_CHECKPOINT else Path(source).expanduser()
-    where = cache or default_cache_directory()
     with machine_lock(lock or DEFAULT_LOCK), awake():
-        prepared = resolve(
-            CheckpointRef(source=source, mtp=mtp), cache=where, compute_dtype=backend_dtype(), stamps=open_stamps(where)
-        )
+        directory, prepared = _open(CheckpointRef(source=source, mtp=mtp), cache)
         counts = tuple(_slot_count(text, prepared.manifest.num_experts) for text in slots.split(","))
         request = Request(
             prompt_ids=tuple(load_tokenizer(directory).encode(prompt)),
@@ -96,17 +91,12 @@ def engine(
     from worker.benchmark.anchor import load_plain
     from worker.benchmark.engine import engine_arm, interleave, plain_arm, width_costs, zipf_ids
     from worker.checkpoint.prepare import MLX_DTYPES
-    from worker.checkpoint.resolve import BUNDLED_DIRECTORY, default_cache_directory, open_stamps, resolve
     from worker.machine.awake import awake
     from worker.machine.lock import DEFAULT_LOCK, machine_lock
-    from worker.model.build import EngineSettings, backend_dtype, build_target
+    from worker.model.build import EngineSettings, build_target
 
-    directory = BUNDLED_DIRECTORY if source == BUNDLED_CHECKPOINT else Path(source).expanduser()
-    where = cache or default_cache_directory()
     with machine_lock(lock or DEFAULT_LOCK), awake():
-        prepared = resolve(
-            CheckpointRef(source=source), cache=where, compute_dtype=backend_dtype(), stamps=open_stamps(where)
-        )
+        directory, prepared = _open(CheckpointRef(source=source), cache)
         manifest = prepared.manifest
         plain = load_plain(directory, MLX_DTYPES[manifest.compute_dtype])
         arms = [plain_arm("plain mlx-lm", plain)]
@@ -139,6 +129,17 @@ def engine(
                 typer.echo(
                     f"forward of {width}: plain {theirs_ms:.2f} ms, ours {ours_ms:.2f} ms, cost ratio {ratio:.3f}"
                 )
+
+
+def _open(reference: CheckpointRef, cache: Path | None) -> tuple[Path, Prepared]:
+    """The MLX-format directory that mlx-lm loads, and its prepared twin that this engine streams from."""
+    from worker.checkpoint.resolve import BUNDLED_DIRECTORY, default_cache_directory, open_stamps, resolve
+    from worker.model.build import backend_dtype
+
+    bundled = reference.source == BUNDLED_CHECKPOINT
+    where = cache or default_cache_directory()
+    prepared = resolve(reference, cache=where, compute_dtype=backend_dtype(), stamps=open_stamps(where))
+    return BUNDLED_DIRECTORY if bundled else Path(reference.source).expanduser(), prepared
 
 
 def _engine_line(summary: ArmSummary) -> str:

@@ -122,16 +122,7 @@ class Telemetry:
             counters.num_layers_fallback += 1
         self._count(counters, num_union, num_hits, payload_bytes)
         if self.recording:
-            self.routings.append(
-                Routing(
-                    phase=self._phase,
-                    forward_index=self._forward_index,
-                    layer=layer,
-                    experts=ids,
-                    num_union=num_union,
-                    num_hits=num_hits,
-                )
-            )
+            self._keep(self._phase, self._forward_index, layer, ids, (num_union, num_hits))
 
     def defer(self, layer: int, indices: mx.array) -> None:
         """Keep one resident layer's ids on the device until `settle`. Shapes: [1, width, experts per token]."""
@@ -169,17 +160,23 @@ class Telemetry:
                 counters.num_layers_fast += 1
                 self._count(counters, num_union, num_union, 0)
                 if self.recording:
-                    self.routings.append(
-                        Routing(
-                            phase=item.phase,
-                            forward_index=item.forward_index,
-                            layer=layer,
-                            experts=ids,
-                            num_union=num_union,
-                            num_hits=num_union,
-                        )
-                    )
+                    self._keep(item.phase, item.forward_index, layer, ids, (num_union, num_union))
         self._deferred = []
+
+    def _keep(
+        self, phase: Phase, forward_index: int, layer: int, ids: NDArray[np.int64], union_and_hits: tuple[int, int]
+    ) -> None:
+        num_union, num_hits = union_and_hits
+        self.routings.append(
+            Routing(
+                phase=phase,
+                forward_index=forward_index,
+                layer=layer,
+                experts=ids,
+                num_union=num_union,
+                num_hits=num_hits,
+            )
+        )
 
     @staticmethod
     def _count(counters: PhaseCounters, num_union: int, num_hits: int, payload_bytes: int) -> None:

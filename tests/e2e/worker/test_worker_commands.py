@@ -251,3 +251,15 @@ def test_a_run_ends_when_its_supervisor_is_gone(task, tmp_path, cache_directory)
     outcome = read_outcome(spool)
     assert isinstance(outcome, Failed)
     assert outcome.kind == "lost"
+
+
+def test_anchor_and_engine_print_a_line_per_arm_and_the_same_tokens(worker, cache_directory):
+    anchor = worker("anchor", "--slots", "all,16", "--rounds", 1, "--max-tokens", 6, "--cache", cache_directory)
+    assert anchor.returncode == 0, anchor.stderr
+    arms = anchor.stdout.splitlines()[2:]
+    assert [line.split()[-1] for line in arms] == ["same"] * 3
+    engine = worker("engine", "--slots", "all,16", "--rounds", 1, "--tokens", 6, "--widths", "--cache", cache_directory)
+    assert engine.returncode == 0, engine.stderr
+    lines = engine.stdout.splitlines()
+    assert [line.split()[-1] for line in lines[2:5]] == ["same"] * 3
+    assert [line.split(":")[0] for line in lines[5:]] == [f"forward of {width}" for width in range(1, 6)]
