@@ -99,11 +99,14 @@ def _print_paths(made: HardwareReport, directory: DataDirectory) -> None:
 
 
 def _raise_for_differences(made: HardwareReport, state: StudyState) -> None:
-    """The bundled model on a correct engine gives the same tokens on both paths in every row."""
-    differing = [row for row in made.rows if row.figures.exactness != "identical"]
+    """A row that is `wrong`, or was not judged, fails the demo; a `tie` or a `drift` is a GPU's result (METHODOLOGY.md).
+
+    On the CPU backend, whose forwards are bit-equal at every width, the worker calls anything but `identical` wrong.
+    """
+    differing = [row for row in made.rows if row.figures.exactness not in ("identical", "tie", "drift")]
     if differing:
         raise TasksFailedError(
-            f"{len(differing)} of {len(made.rows)} rows are not identical to greedy decoding",
+            f"{len(differing)} of {len(made.rows)} rows are wrong, or were not judged",
             "see the column exactness and the row's prompts in the report",
         )
     if len(made.rows) < len(state.tasks):
