@@ -60,7 +60,7 @@ def make_target(demo: Prepared) -> Iterator[Callable]:
 
     built = []
 
-    def make(slots: int = 64, *, read_path: ReadPath = "auto", reader_threads: int = 4, **more: Any):
+    def make(slots: int | tuple[int, ...] = 64, *, read_path: ReadPath = "auto", reader_threads: int = 4, **more: Any):
         settings = EngineSettings(
             slots_per_layer=slots, eviction="lru", reader_threads=reader_threads, read_path=read_path, **more
         )

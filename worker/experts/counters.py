@@ -63,8 +63,8 @@ class _Deferred:
     forward_index: int
     layers: list[int] = field(default_factory=list)
     indices: list[mx.array] = field(default_factory=list)
-    num_known: int = 0
-    """Distinct experts of layers that kept no ids: one token never routes to an expert twice."""
+    known: list[int] = field(default_factory=list)
+    """Instead of `indices`, the distinct experts of each layer: one token never routes to an expert twice."""
 
 
 class Telemetry:
@@ -129,9 +129,15 @@ class Telemetry:
         self._open.layers.append(layer)
         if indices.shape[1] == 1 and not self.recording:
             # Keeping the ids would keep the whole sorted row of scores alive that they are a view of.
-            self._open.num_known += indices.shape[2]
+            self._open.known.append(indices.shape[2])
         else:
             self._open.indices.append(indices)
+
+    def forget_layers_from(self, layer: int) -> None:
+        """Uncount what this and later layers deferred in the forward that is open: they will run again."""
+        kept = sum(done < layer for done in self._open.layers)
+        for entries in (self._open.layers, self._open.indices, self._open.known):
+            del entries[kept:]
 
     def forget_last_forward(self) -> None:
         """Uncount a forward that was submitted ahead and whose result nobody used. It must have been deferred whole."""
@@ -152,7 +158,7 @@ class Telemetry:
             counters = self.counters[item.phase]
             if not item.indices:
                 counters.num_layers_fast += len(item.layers)
-                self._count(counters, item.num_known, item.num_known, 0)
+                self._count(counters, sum(item.known), sum(item.known), 0)
                 continue
             for layer, indices in zip(item.layers, item.indices, strict=True):
                 ids = np.array(indices).astype(np.int64).reshape(-1, indices.shape[-1])

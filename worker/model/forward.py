@@ -32,15 +32,18 @@ _KERNELS_PER_LAYER = 40
 
 @dataclass(slots=True)
 class MissEstimates:
-    """How often each layer met an absent expert lately, by forward width. Starts pessimistic: layers are read one by one."""
+    """How often each layer met an absent expert lately, by forward width.
 
-    num_layers: int
+    Starts pessimistic, so that streaming layers are read one by one; a layer that holds all its experts never misses.
+    """
+
+    start: NDArray[np.float64]
     width: int = 1
     """Width of the forward that runs now."""
     by_width: dict[int, NDArray[np.float64]] = field(default_factory=dict)
 
     def of(self, width: int) -> NDArray[np.float64]:
-        return self.by_width.setdefault(width, np.ones(self.num_layers))
+        return self.by_width.setdefault(width, self.start.copy())
 
     def admitted(self, layer: int, num_experts: int, num_hits: int) -> None:
         """A layer of the current forward used these distinct experts, of which so many were resident."""
@@ -66,10 +69,11 @@ class LayerwiseForward:
         self._pool_of = {pool.layer: pool for pool in pools}
         self._read_s, self._layer_s = read_s, read_s
         self.group_limit = group_limit
-        self.misses = MissEstimates(len(model.layers))
+        self.misses = MissEstimates(np.zeros(len(model.layers)))
         for pool in pools:
             # Not a method of this object: pool and forward would keep each other, and the slots, alive.
             pool.on_admit = self.misses.admitted
+            self.misses.start[pool.layer] = 0.0 if pool.holds_all else 1.0
 
     def __call__(self, tokens: mx.array, cache: TargetCache, *, grouped: bool) -> mx.array:
         """Shapes: tokens [width] -> hidden states after the final norm [1, width, hidden]. Mutates: cache, pools."""
@@ -120,6 +124,7 @@ class LayerwiseForward:
             restore_layer(cache.layers[layer], before[layer - start])
             if layer in self._pool_of:
                 self._pool_of[layer].forget_reader()
+        self._telemetry.forget_layers_from(missed)
         self._telemetry.current.num_repairs += 1
         x = self._model.layers[missed](inputs[missed - start], masks[missed], cache.layers[missed])
         return x, missed + 1

@@ -118,3 +118,24 @@ def test_a_target_that_is_let_go_frees_its_slots_at_once(demo):
     target.close()
     del target
     assert mx.get_active_memory() - before < held // 10
+
+
+def test_a_group_over_resident_and_streaming_layers_counts_each_layer_once(make_target, tokenizer, expected):
+    target = make_target((64, 24, 64, 24, 64, 24, 64, 24), **EAGER)
+    for recording in (False, True):
+        target.telemetry.reset(recording=recording)
+        for _ in range(3):
+            target.run.misses.of(1)[:] = 0.0
+            assert greedy(target, _request(tokenizer)).token_ids == expected
+        counters, routings = target.telemetry.take()
+        decode = counters["decode"]
+        assert decode.num_repairs > 0
+        assert decode.num_layers_fast + decode.num_layers_fallback == 8 * decode.num_forwards
+        assert decode.num_routed == 4 * 8 * decode.num_forwards
+        if recording:
+            assert len([r for r in routings if r.phase == "decode"]) == 8 * decode.num_forwards
+
+
+def test_layers_that_hold_everything_never_break_a_group(make_target):
+    target = make_target((64, 24, 64, 24, 64, 24, 64, 24), **EAGER)
+    assert target.run.misses.of(1).tolist() == [0.0, 1.0] * 4
