@@ -308,7 +308,7 @@ def _common_columns(
         "load_s": session.times.load_s,
         "weights_bytes": target.weights_bytes,
         "expert_pool_bytes": target.expert_pool_bytes,
-        "staging_bytes": sum(pool.slots.staging_bytes for pool in target.pools),
+        "staging_bytes": target.staging_bytes,
         "mtp_head_bytes": session.head.nbytes,
     }
 

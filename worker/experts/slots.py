@@ -61,14 +61,12 @@ class SlotArrays:
             self._views = [(host_bytes(self.arrays[part.name]), part.nbytes) for part in layout.parts]
         self._addresses = [np.frombuffer(view, dtype=np.uint8).ctypes.data for view, _ in self._views]
         self._staging: dict[int, bytearray] = {}
+        self.staging_bytes = 0
+        """The most that was staged at once; pinned buffers are the copier's."""
 
     @property
     def nbytes(self) -> int:
         return sum(array.nbytes for array in self.arrays.values())
-
-    @property
-    def staging_bytes(self) -> int:
-        return sum(len(buffer) for buffer in self._staging.values())
 
     def receive(self, slot: int, file: ExpertFile, expert: int) -> int:
         """Read an expert's record into this slot and return its bytes; the staged way needs `upload` afterwards.
@@ -89,6 +87,7 @@ class SlotArrays:
         """Move staged records into their slots. Mutates: the arrays, by assignment; does nothing on the direct path."""
         if not self._staging:
             return
+        self.staging_bytes = max(self.staging_bytes, sum(map(len, self._staging.values())))
         slots = mx.array(list(self._staging))
         staged = np.stack([np.frombuffer(buffer, dtype=np.uint8) for buffer in self._staging.values()])
         for part in self._layout.parts:

@@ -105,10 +105,11 @@ def build_target(directory: Path, manifest: Manifest, settings: EngineSettings) 
             tuple(pools),
             mode,
             telemetry,
-            read_s=measure_read_cost() if settings.read_cost_s is None else settings.read_cost_s,
+            read_s=_read_cost(settings, pools),
             group_limit=_group_limit(settings),
         ),
         weights_bytes=weights_bytes,
+        copier=copier,
         writes_visible=visible,
         read_path=way,
     )
@@ -118,6 +119,14 @@ def _group_limit(settings: EngineSettings) -> int | None:
     """On the CPU backend a read costs next to nothing, and reading later only risks work: one layer at a time."""
     on_cpu = mx.default_device() == mx.Device(mx.cpu)
     return 1 if settings.group_limit is None and on_cpu else settings.group_limit
+
+
+def _read_cost(settings: EngineSettings, pools: list[LayerPool]) -> float:
+    """What a host read is taken to cost; not measured where no group can be made anyway."""
+    if settings.read_cost_s is not None:
+        return settings.read_cost_s
+    grouping = _group_limit(settings) != 1 and not all(pool.holds_all for pool in pools)
+    return measure_read_cost() if grouping else 0.0
 
 
 def _choose_way(asked: ReadPath, visible: bool, payload_bytes: int) -> tuple[Way, CudaCopier | None]:

@@ -8,6 +8,7 @@ import mlx.core as mx
 from mlx_lm.models.qwen3_next import Model
 
 from worker.experts.counters import Phase, Telemetry
+from worker.experts.cuda import CudaCopier
 from worker.experts.pool import LayerPool
 from worker.experts.reader import DemandReader
 from worker.model.cache import TargetCache
@@ -24,6 +25,7 @@ class Target:
     telemetry: Telemetry
     run: LayerwiseForward
     weights_bytes: int
+    copier: CudaCopier | None
     writes_visible: bool
     read_path: str
 
@@ -35,6 +37,12 @@ class Target:
     @property
     def expert_pool_bytes(self) -> int:
         return sum(pool.slots.nbytes for pool in self.pools)
+
+    @property
+    def staging_bytes(self) -> int:
+        """The most host memory that stood between file and slots at once: one layer stages at a time."""
+        pinned = self.copier.pinned_bytes if self.copier else 0
+        return pinned + max(pool.slots.staging_bytes for pool in self.pools)
 
     @property
     def num_pool_slots(self) -> int:

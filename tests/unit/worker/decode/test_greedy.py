@@ -52,8 +52,17 @@ def test_the_prefill_chunk_does_not_change_the_tokens(make_target, tokenizer, pl
 
 def test_the_staged_path_emits_the_same_tokens(make_target, tokenizer, plain_ids):
     target = make_target(16, read_path="staged")
-    assert target.read_path == "staged"
+    assert (target.read_path, target.staging_bytes) == ("staged", 0)
     assert greedy(target, _request(tokenizer, CODE)).token_ids == plain_ids(CODE)
+    payload = target.pools[0].file.payload_bytes
+    assert 0 < target.staging_bytes <= 16 * payload
+    assert target.staging_bytes % payload == 0
+
+
+def test_the_direct_path_stages_nothing(make_target, tokenizer, plain_ids):
+    target = make_target(16)
+    greedy(target, _request(tokenizer, CODE))
+    assert (target.read_path, target.staging_bytes) == ("direct", 0)
 
 
 def test_counters_count_each_layer_of_each_forward_once(make_target, tokenizer):
