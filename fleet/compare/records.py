@@ -18,6 +18,17 @@ class Counters:
     num_hits: int | None
     num_disk_loads: int | None
     disk_bytes: int | None
+    num_predicted: int | None
+    num_prefetch_submitted: int | None
+    num_prefetch_loads: int | None
+    num_prefetch_hits: int | None
+    num_prefetch_evicted: int | None
+    num_prefetch_cancelled: int | None
+    num_prefetch_dropped: int | None
+    num_misses_predicted_late: int | None
+    num_misses_predicted_evicted: int | None
+    num_misses_predicted_dropped: int | None
+    num_misses_unpredicted: int | None
     num_layers_fast: int | None
     num_layers_fallback: int | None
     route_wait_s: float | None
@@ -146,6 +157,8 @@ class Run:
     verify_width: int | None
     verify_mode: str | None
     rollback: str | None
+    draft_policy: str | None
+    draft_confidence: float | None
     slots_per_layer: int | None
     memory_budget_bytes: int | None
     allocation: str | None
@@ -159,7 +172,16 @@ class Run:
     compute_dtype: str | None
     group_limit: int | None
     reader_threads: int | None
+    queue_depth: int | None
     read_path: str | None
+    page_cache: str | None
+    prefetch: str | None
+    prefetch_ranks: int | None
+    prefetch_trial_off_s: float | None
+    prefetch_trial_on_s: float | None
+    keep_warm: str | None
+    cache_limit_bytes: int | None
+    mlx_wired_limit_bytes: int | None
     process_start_s: float | None
     prepare_s: float | None
     verify_records_s: float | None
@@ -173,6 +195,11 @@ class Run:
     staging_bytes: int | None
     mtp_head_bytes: int | None
     unattributed_bytes: int | None
+    verify_cost_s: tuple[float, ...] | None
+    draft_cost_s: float | None
+    head_sync_cost_s: float | None
+    predicted_speedup: float | None
+    measured_speedup: float | None
     exact: bool | None
     exactness: str | None
     num_mismatches: int | None

@@ -25,9 +25,12 @@ from worker.contract.task import (
     BUNDLED_CHECKPOINT,
     Allocation,
     CheckpointRef,
+    Choice,
     ComputeDtype,
+    DraftPolicy,
     Eviction,
     Order,
+    PageCache,
     Protocol,
     ReadPath,
     Rollback,
@@ -58,8 +61,16 @@ class _Engine(Strict):
     compute_dtype: ComputeDtype | None = None
     prefill_chunk_tokens: int | None = None
     group_limit: int | None = None
+    draft_policy: DraftPolicy | None = None
+    draft_confidence: float | None = None
     reader_threads: int | None = None
+    queue_depth: int | None = None
     read_path: ReadPath | None = None
+    page_cache: PageCache | None = None
+    prefetch: Choice | None = None
+    prefetch_ranks: int | None = None
+    keep_warm: Choice | None = None
+    cache_limit_bytes: int | None = None
     verify_records: VerifyRecords | None = None
 
 
@@ -81,6 +92,9 @@ class _Matrix(Strict):
     rollback: list[Rollback] | None = None
     eviction: list[Eviction] | None = None
     group_limit: list[int] | None = None
+    draft_policy: list[DraftPolicy] | None = None
+    page_cache: list[PageCache] | None = None
+    prefetch: list[Choice] | None = None
 
 
 class _Protocol(Strict):
@@ -93,6 +107,7 @@ class _Protocol(Strict):
     pin_hot_experts: int | None = None
     pin_calibration_tokens: int | None = None
     stop_at_eos: bool | None = None
+    timeline: bool | None = None
 
 
 class _StudyFile(Strict):

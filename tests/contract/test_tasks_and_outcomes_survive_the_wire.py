@@ -34,13 +34,21 @@ FULL = Task(
     compute_dtype="bfloat16",
     prefill_chunk_tokens=7,
     group_limit=4,
+    draft_policy="gated",
+    draft_confidence=0.5,
     reader_threads=3,
+    queue_depth=5,
     read_path="staged",
+    page_cache="bypass",
+    prefetch="on",
+    prefetch_ranks=3,
+    keep_warm="off",
+    cache_limit_bytes=0,
     verify_records="always",
     protocol=Protocol(max_tokens=17, repeats=2, warmup_tokens=0, order="blocks", pin_hot_experts=4, stop_at_eos=False),
 )
 
-GOLDEN_IDS = {"plain": (PLAIN, "72e82207d74fb515"), "full": (FULL, "c0274ac6b67a0f83")}
+GOLDEN_IDS = {"plain": (PLAIN, "61454775154eb934"), "full": (FULL, "8c0351f54acaef4b")}
 
 
 @pytest.mark.parametrize("task", [PLAIN, FULL], ids=["plain", "full"])
@@ -83,6 +91,7 @@ def test_every_setting_is_part_of_the_id() -> None:
             "instrumented_repeats": 2,
             "pin_calibration_tokens": 31,
             "stop_at_eos": False,
+            "timeline": True,
         }.items()
     ]
     ids = [task.id for task in changed]

@@ -10,17 +10,18 @@ and verdict over several rows is computed on the head. Formula, unit and boundar
     tokens    one row per emitted token of each path
     checks    one row per control: how often it ran, how often it failed
     trace     one row per (forward, layer, position) of the instrumented repeats: the routed experts
+    events    on request, one row per layer, wait and read of one unmeasured generation of each path
 """
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 _S, _I, _F, _B = pa.string(), pa.int64(), pa.float64(), pa.bool_()
 _TIME = pa.timestamp("us", tz="UTC")
-_INTS = pa.list_(_I)
+_INTS, _FLOATS = pa.list_(_I), pa.list_(_F)
 
 _KEYS: list[tuple[str, pa.DataType]] = [
     ("study_id", _S),
@@ -36,8 +37,13 @@ COUNTERS = pa.struct(
         ("num_hits", _I),
         ("num_disk_loads", _I),
         ("disk_bytes", _I),
+        ("num_predicted", _I),
+        ("num_prefetch_submitted", _I),
         ("num_prefetch_loads", _I),
         ("num_prefetch_hits", _I),
+        ("num_prefetch_evicted", _I),
+        ("num_prefetch_cancelled", _I),
+        ("num_prefetch_dropped", _I),
         ("num_misses_predicted_late", _I),
         ("num_misses_predicted_evicted", _I),
         ("num_misses_predicted_dropped", _I),
@@ -105,6 +111,8 @@ RUNS = pa.schema(
         ("num_draft_tokens", _I),
         ("verify_mode", _S),
         ("rollback", _S),
+        ("draft_policy", _S),
+        ("draft_confidence", _F),
         ("slots_per_layer", _I),
         ("memory_budget_bytes", _I),
         ("allocation", _S),
@@ -118,7 +126,16 @@ RUNS = pa.schema(
         ("compute_dtype", _S),
         ("group_limit", _I),
         ("reader_threads", _I),
+        ("queue_depth", _I),
         ("read_path", _S),
+        ("page_cache", _S),
+        ("prefetch", _S),
+        ("prefetch_ranks", _I),
+        ("prefetch_trial_off_s", _F),
+        ("prefetch_trial_on_s", _F),
+        ("keep_warm", _S),
+        ("cache_limit_bytes", _I),
+        ("mlx_wired_limit_bytes", _I),
         # times around the measurements
         ("process_start_s", _F),
         ("prepare_s", _F),
@@ -134,6 +151,12 @@ RUNS = pa.schema(
         ("staging_bytes", _I),
         ("mtp_head_bytes", _I),
         ("unattributed_bytes", _I),
+        # what speculation costs on this machine, and what it was expected to bring
+        ("verify_cost_s", _FLOATS),
+        ("draft_cost_s", _F),
+        ("head_sync_cost_s", _F),
+        ("predicted_speedup", _F),
+        ("measured_speedup", _F),
         # exactness
         ("exact", _B),
         ("exactness", _S),
@@ -180,13 +203,17 @@ REPEATS = pa.schema(
         ("verify", COUNTERS),
         ("active_bytes", _I),
         ("peak_bytes", _I),
+        ("prefill_peak_bytes", _I),
+        ("generation_peak_bytes", _I),
         ("cache_bytes", _I),
         ("rss_bytes", _I),
         ("reader_submitted", _I),
         ("reader_completed", _I),
         ("reader_cancelled", _I),
         ("reader_bytes", _I),
+        ("reader_num_reads", _I),
         ("reader_busy_s", _F),
+        ("reader_active_s", _F),
         ("reader_queue_depth_mean", _F),
         ("reader_queue_depth_max", _I),
         ("prefetch_window_mean_s", _F),
@@ -235,6 +262,12 @@ LAYERS = pa.schema(
         ("num_hits", _I),
         ("num_hits_optimal", _I),
         ("num_disk_loads", _I),
+        ("num_predictions", _I),
+        ("num_right_by_rank", _INTS),
+        ("num_routed_predicted", _I),
+        ("num_prefetch_submitted", _I),
+        ("num_prefetch_hits", _I),
+        ("num_misses_predicted_late", _I),
     ]
 )
 
@@ -272,6 +305,22 @@ TRACE = pa.schema(
     ]
 )
 
+EVENTS = pa.schema(
+    [
+        *_KEYS,
+        ("path", _S),
+        ("name", _S),
+        ("phase", _S),
+        ("forward_index", _I),
+        ("layer", _I),
+        ("expert", _I),
+        ("thread", _S),
+        ("start_s", _F),
+        ("end_s", _F),
+        ("bytes", _I),
+    ]
+)
+
 SCHEMAS: dict[str, pa.Schema] = {
     "runs": RUNS,
     "repeats": REPEATS,
@@ -280,4 +329,5 @@ SCHEMAS: dict[str, pa.Schema] = {
     "tokens": TOKENS,
     "checks": CHECKS,
     "trace": TRACE,
+    "events": EVENTS,
 }

@@ -17,7 +17,7 @@ from worker.contract.errors import TaskError
 
 TaskId = NewType("TaskId", str)
 
-TASK_VERSION = 2
+TASK_VERSION = 3
 MAX_VERIFY_WIDTH = 5
 BUNDLED_CHECKPOINT = "demo"
 
@@ -28,6 +28,9 @@ Eviction = Literal["lru", "lfu", "lfuda", "s3-fifo"]
 Allocation = Literal["auto", "uniform", "trace"]
 ComputeDtype = Literal["auto", "float32", "bfloat16", "float16"]
 ReadPath = Literal["auto", "direct", "copied", "staged"]
+PageCache = Literal["auto", "use", "bypass"]
+Choice = Literal["auto", "on", "off"]
+DraftPolicy = Literal["fixed", "gated", "off"]
 VerifyRecords = Literal["auto", "always", "never"]
 
 
@@ -76,6 +79,8 @@ class Protocol:
     """Experts of each layer pinned after a calibration run; 0 switches pinning off. Needs order `blocks`."""
     pin_calibration_tokens: int = 32
     stop_at_eos: bool = True
+    timeline: bool = False
+    """Run each path once more, unmeasured, and keep a timeline of its layers, reads and waits."""
 
     @property
     def resolved_warmup_tokens(self) -> int:
@@ -100,6 +105,10 @@ class Task:
     """
     verify_mode: VerifyMode = "batched"
     rollback: Rollback = "capture"
+    draft_policy: DraftPolicy = "fixed"
+    """fixed: `num_draft_tokens` each step; gated: fewer where the head is unsure; off: none."""
+    draft_confidence: float = 0.3
+    """`gated`: drafting stops once the product of the head's best probabilities falls below this."""
     eviction: Eviction = "lru"
     compute_dtype: ComputeDtype = "auto"
     """auto: float32 on the CPU backend (bfloat16 is emulated there), the checkpoint's own dtype on a GPU."""
@@ -107,7 +116,19 @@ class Task:
     group_limit: int | None = None
     """Most layers whose routing the host reads together; 1: each layer by itself. None: as many as pay, none on the CPU."""
     reader_threads: int = 8
+    queue_depth: int = 16
+    """Reads that may be outstanding at once."""
     read_path: ReadPath = "auto"
+    page_cache: PageCache = "auto"
+    """Whether reads go through the system's page cache. auto: past it on macOS, through it elsewhere."""
+    prefetch: Choice = "auto"
+    """Read what the next layer will probably need ahead of time. auto: as a short trial on this machine decides."""
+    prefetch_ranks: int = 6
+    """How many of the predicted experts of each token are read ahead, most probable first."""
+    keep_warm: Choice = "auto"
+    """Keep the GPU busy with tiny kernels while reads are waited for. auto: on Apple's GPUs only."""
+    cache_limit_bytes: int | None = None
+    """Most bytes of freed buffers that MLX may keep for reuse. None: the model's estimated working memory."""
     verify_records: VerifyRecords = "auto"
     """auto: check every expert record's digest when the files are new or changed since the last full check."""
     protocol: Protocol = field(default_factory=Protocol)
@@ -198,6 +219,10 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "allocation": get_args(Allocation),
     "compute_dtype": get_args(ComputeDtype),
     "read_path": get_args(ReadPath),
+    "page_cache": get_args(PageCache),
+    "prefetch": get_args(Choice),
+    "keep_warm": get_args(Choice),
+    "draft_policy": get_args(DraftPolicy),
     "verify_records": get_args(VerifyRecords),
 }
 
@@ -211,25 +236,7 @@ def _check(task: Task) -> None:
         raise TaskError(
             f"two prompts are called {next(i for i in ids if ids.count(i) > 1)!r}", "prompt ids must be unique"
         )
-    ranges: dict[str, tuple[Any, int, int | None]] = {
-        "verify_width": (task.verify_width, 1, MAX_VERIFY_WIDTH),
-        "prefill_chunk_tokens": (task.prefill_chunk_tokens, 1, None),
-        "reader_threads": (task.reader_threads, 1, 64),
-        "max_tokens": (protocol.max_tokens, 2, None),
-        "repeats": (protocol.repeats, 1, None),
-        "rewarm_tokens": (protocol.rewarm_tokens, 0, None),
-        "warmup_tokens": (protocol.resolved_warmup_tokens, 0, None),
-        "instrumented_repeats": (protocol.instrumented_repeats, 1, None),
-        "pin_hot_experts": (protocol.pin_hot_experts, 0, None),
-        "pin_calibration_tokens": (protocol.pin_calibration_tokens, 1, None),
-    }
-    for name in ("slots_per_layer", "memory_budget_bytes", "group_limit"):
-        if getattr(task, name) is not None:
-            ranges[name] = (getattr(task, name), 1, None)
-    for name, (value, low, high) in ranges.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < low or (high is not None and value > high):
-            expected = f"{low} to {high}" if high is not None else f"{low} or more"
-            raise TaskError(f"{name} is {value!r}, expected a whole number, {expected}")
+    _check_ranges(task)
     for name, choices in _CHOICES.items():
         if getattr(task, name) not in choices:
             raise TaskError(f"{name} is {getattr(task, name)!r}, expected one of {', '.join(choices)}")
@@ -245,3 +252,31 @@ def _check(task: Task) -> None:
         raise TaskError(
             "pin_hot_experts needs order 'blocks'", "the greedy repeats must run before anything is pinned: set order"
         )
+
+
+def _check_ranges(task: Task) -> None:
+    protocol = task.protocol
+    ranges: dict[str, tuple[Any, int, int | None]] = {
+        "verify_width": (task.verify_width, 1, MAX_VERIFY_WIDTH),
+        "prefill_chunk_tokens": (task.prefill_chunk_tokens, 1, None),
+        "reader_threads": (task.reader_threads, 1, 64),
+        "queue_depth": (task.queue_depth, 1, 1024),
+        "prefetch_ranks": (task.prefetch_ranks, 1, 64),
+        "max_tokens": (protocol.max_tokens, 2, None),
+        "repeats": (protocol.repeats, 1, None),
+        "rewarm_tokens": (protocol.rewarm_tokens, 0, None),
+        "warmup_tokens": (protocol.resolved_warmup_tokens, 0, None),
+        "instrumented_repeats": (protocol.instrumented_repeats, 1, None),
+        "pin_hot_experts": (protocol.pin_hot_experts, 0, None),
+        "pin_calibration_tokens": (protocol.pin_calibration_tokens, 1, None),
+    }
+    for name, low in (("slots_per_layer", 1), ("memory_budget_bytes", 1), ("group_limit", 1), ("cache_limit_bytes", 0)):
+        if getattr(task, name) is not None:
+            ranges[name] = (getattr(task, name), low, None)
+    for name, (value, low, high) in ranges.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < low or (high is not None and value > high):
+            expected = f"{low} to {high}" if high is not None else f"{low} or more"
+            raise TaskError(f"{name} is {value!r}, expected a whole number, {expected}")
+    confidence: Any = task.draft_confidence
+    if not isinstance(confidence, int | float) or isinstance(confidence, bool) or not 0 <= confidence <= 1:
+        raise TaskError(f"draft_confidence is {confidence!r}, expected a number from 0 to 1")

@@ -63,6 +63,9 @@ def test_every_column_that_configures_a_run_is_in_the_key_or_excused() -> None:
         "slots_by_layer",
         "num_pool_slots",
         "num_pinned_experts",
+        "prefetch_trial_off_s",
+        "prefetch_trial_on_s",
+        "mlx_wired_limit_bytes",
     }
     per_prompt = {"prompt_category", "prompt_digest", "prompt_text", "num_prompt_tokens"}
     how_often = {"repeats", "instrumented_repeats"}
@@ -72,9 +75,11 @@ def test_every_column_that_configures_a_run_is_in_the_key_or_excused() -> None:
 @pytest.mark.parametrize("column", [*COMPARABLE_FIELDS, *SETTINGS, "checkpoint_digest", "synthetic"])
 def test_runs_that_differ_in_machine_software_or_settings_are_never_blended(column: str) -> None:
     kind = RUNS.field(column).type
-    values: list[Any] = (
-        [True, False] if pa.types.is_boolean(kind) else [1, 2] if pa.types.is_integer(kind) else ["one", "two"]
-    )
+    values: list[Any] = ["one", "two"]
+    if pa.types.is_boolean(kind):
+        values = [True, False]
+    elif pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        values = [1, 2]
     rows = collect(
         study_tables(
             RunSpec(task_id="t1", columns={column: values[0]}), RunSpec(task_id="t2", columns={column: values[1]})
