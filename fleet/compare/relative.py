@@ -69,8 +69,14 @@ def total(repeats: Iterable[Repeat], counter: str, phases: Sequence[str] = GENER
 
 
 def hit_ratio(repeats: Sequence[Repeat], phases: Sequence[str] = GENERATION) -> float | None:
-    """Routed pairs found resident, out of all routed pairs."""
-    return _ratio(total(repeats, "num_hits", phases), total(repeats, "num_routed", phases))
+    """Routed pairs found in the pool, out of all routed pairs: what was read ahead and came in time is left out."""
+    return _ratio(_kept(repeats, phases), total(repeats, "num_routed", phases))
+
+
+def _kept(repeats: Sequence[Repeat], phases: Sequence[str] = GENERATION) -> int | float | None:
+    """Hits that the pool had: not those that prefetch brought."""
+    hits = total(repeats, "num_hits", phases)
+    return None if hits is None else hits - (total(repeats, "num_prefetch_hits", phases) or 0)
 
 
 def optimal_hit_ratio(instrumented: Sequence[Repeat]) -> float | None:
@@ -82,7 +88,7 @@ def optimal_hit_ratio(instrumented: Sequence[Repeat]) -> float | None:
 def hits_of_optimal_ratio(instrumented: Sequence[Repeat]) -> float | None:
     """Hits over the hits of an optimal eviction on the same routing."""
     known = [r for r in instrumented if r.num_hits_optimal is not None]
-    return _ratio(total(known, "num_hits"), total_of(r.num_hits_optimal for r in known))
+    return _ratio(_kept(known), total_of(r.num_hits_optimal for r in known))
 
 
 def per_token(repeats: Sequence[Repeat], counter: str) -> float | None:

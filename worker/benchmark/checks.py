@@ -61,14 +61,21 @@ def width_logits(control: WidthControl | None, *, widths_are_bit_equal: bool) ->
 
 
 def counters_balance(session: Session, records: Sequence[Record]) -> Check:
-    """In every phase hits and loads add up to what was routed, and every layer of every forward was counted once."""
+    """In every phase hits and misses add up to what was routed, and every layer of every forward was counted once.
+
+    With prefetch the causes of the misses add up to them, too.
+    """
     num_run, bad = 0, []
     for record in records:
         for phase, counters in record.counters.items():
             num_run += 1
             layers = counters.num_layers_fast + counters.num_layers_fallback
+            late = counters.num_misses_predicted_late
+            causes = late + counters.num_misses_predicted_evicted
+            causes += counters.num_misses_predicted_dropped + counters.num_misses_unpredicted
             if (
-                counters.num_hits + counters.num_disk_loads != counters.num_routed
+                counters.num_hits + counters.num_disk_loads + late != counters.num_routed
+                or (record.prefetch is not None and causes != counters.num_routed - counters.num_hits)
                 or layers != counters.num_forwards * len(session.target.pools)
             ):
                 bad.append(f"{record.measurement.path} {phase}")

@@ -147,7 +147,7 @@ def _sum(counters: list[PhaseCounters | None]) -> PhaseCounters | None:
     known = [c for c in counters if c is not None]
     if not known:
         return None
-    return PhaseCounters(**{name: sum(getattr(c, name) for c in known) for name in known[0].to_row()})
+    return PhaseCounters(**{name: sum(getattr(c, name) for c in known) for name in known[0].to_row(prefetching=True)})
 
 
 def width_costs(

@@ -18,6 +18,7 @@ from worker.decode.generation import Generation
 from worker.decode.greedy import greedy
 from worker.decode.prefill import prefill
 from worker.experts.counters import Phase, PhaseCounters, Routing
+from worker.experts.prefetch import PrefetchCounters
 from worker.experts.reader import ReaderCounters
 from worker.measure.memory import MemoryReading, read_memory, reset_peak
 from worker.measure.stages import BarrierClock, Stage, StageClock
@@ -41,6 +42,8 @@ class Record:
     logits: tuple[NDArray[np.float32], ...]
     logits_dtype: str
     reader: ReaderCounters
+    prefetch: PrefetchCounters | None
+    """None where nothing was to be read ahead."""
     memory: MemoryReading
     load_before: float
     load_after: float
@@ -67,6 +70,8 @@ def measure(session: Session, prompt: TokenizedPrompt, measurement: Measurement)
         recording=instrumented or measurement.kind == "calibrate",
         on_generation=(lambda: starts.extend(map(pool_start, target.pools))) if instrumented else None,
     )
+    target.prefetcher.clear()
+    target.prefetcher.take()
     target.reader.take()
     mx.clear_cache()
     reset_peak()
@@ -83,6 +88,8 @@ def measure(session: Session, prompt: TokenizedPrompt, measurement: Measurement)
         generation, steps = result.generation, result.steps
     memory = read_memory()
     load_after = os.getloadavg()[0]
+    target.prefetcher.clear()
+    foreseen = target.prefetcher.take()
     counters, routings = target.telemetry.take()
     return Record(
         measurement=measurement,
@@ -96,6 +103,7 @@ def measure(session: Session, prompt: TokenizedPrompt, measurement: Measurement)
         logits=tuple(observer.kept),
         logits_dtype=observer.dtype,
         reader=target.reader.take(),
+        prefetch=foreseen if session.prefetch.on else None,
         memory=memory,
         load_before=load_before,
         load_after=load_after,

@@ -15,6 +15,7 @@ from worker.benchmark.exactness import Exactness, WidthControl
 from worker.benchmark.measure import Record
 from worker.contract.schema import SCHEMAS
 from worker.experts.counters import PHASES
+from worker.experts.prefetch import LayerForesight, PrefetchCounters
 
 Row = dict[str, Any]
 
@@ -50,19 +51,45 @@ def repeat_row(record: Record, verify_width: int) -> Row:
         "rss_bytes": record.memory.rss_bytes,
         "reader_submitted": reader.submitted,
         "reader_completed": reader.completed,
+        "reader_cancelled": reader.cancelled,
         "reader_bytes": reader.bytes,
+        "reader_num_reads": reader.num_reads,
         "reader_busy_s": reader.busy_s,
+        "reader_active_s": reader.active_s,
         "reader_queue_depth_mean": reader.depth_mean,
-        "reader_queue_depth_max": reader.depth_max if reader.submitted else None,
+        "reader_queue_depth_max": reader.depth_max if reader.depth_samples else None,
         "mean_routed": _mean_routed(record),
         "num_hits_optimal": None if record.optimal_hits is None else sum(record.optimal_hits.values()),
         "load_average_before": record.load_before,
         "load_average_after": record.load_after,
     }
-    row |= {phase: record.counters[phase].to_row() if phase in record.counters else None for phase in PHASES}
+    prefetching = record.prefetch is not None
+    row |= {
+        phase: record.counters[phase].to_row(prefetching=prefetching) if phase in record.counters else None
+        for phase in PHASES
+    }
+    if record.prefetch is not None:
+        row |= _prefetch_columns(record.prefetch)
     if measurement.path == "speculative":
         row |= _speculative_columns(record, verify_width)
     return row
+
+
+def _prefetch_columns(counters: PrefetchCounters) -> Row:
+    layers = counters.layers.values()
+    routed = sum(layer.num_routed for layer in layers)
+    return {
+        "num_predictions": sum(layer.num_predictions for layer in layers),
+        "predict_recall_ratio": sum(layer.num_routed_predicted for layer in layers) / routed if routed else None,
+        "prefetch_window_mean_s": counters.window_s / counters.num_windows if counters.num_windows else None,
+        "prefetch_window_n": counters.num_windows,
+        "predict_host_s": counters.predict_s,
+        "submit_host_s": counters.submit_s,
+        "promote_host_s": counters.take_s + counters.route_s + counters.place_s,
+        "promote_take_host_s": counters.take_s,
+        "promote_route_host_s": counters.route_s,
+        "promote_place_host_s": counters.place_s,
+    }
 
 
 def step_rows(record: Record) -> list[Row]:
@@ -83,19 +110,22 @@ def step_rows(record: Record) -> list[Row]:
 
 def layer_rows(records: Iterable[Record]) -> list[Row]:
     """Unions and hits per (path, layer, forward width) of the generation phases of instrumented repeats."""
-    groups: dict[tuple[str, int, int], list[tuple[int, int]]] = defaultdict(list)
+    groups: dict[tuple[str, int, int], list[tuple[int, int, int]]] = defaultdict(list)
+    foreseen: dict[tuple[str, int, int], list[LayerForesight]] = defaultdict(list)
     optimal: dict[tuple[str, int, int], int] = defaultdict(int)
     for record in records:
         for (layer, width), hits in (record.optimal_hits or {}).items():
             optimal[record.measurement.path, layer, width] += hits
+        for (layer, width), foresight in (record.prefetch.layers if record.prefetch else {}).items():
+            foreseen[record.measurement.path, layer, width].append(foresight)
         for routing in record.routings:
             if routing.phase != "prefill":
                 key = (record.measurement.path, routing.layer, routing.forward_width)
-                groups[key].append((routing.num_union, routing.num_hits))
+                groups[key].append((routing.num_union, routing.num_hits, routing.num_late))
     rows = []
     for (path, layer, width), counts in sorted(groups.items()):
-        unions = np.array([union for union, _ in counts])
-        hits = sum(hit for _, hit in counts)
+        unions = np.array([union for union, _, _ in counts])
+        hits, late = sum(hit for _, hit, _ in counts), sum(late for _, _, late in counts)
         rows.append(
             {
                 "path": path,
@@ -108,11 +138,26 @@ def layer_rows(records: Iterable[Record]) -> list[Row]:
                 "union_max": int(unions.max()),
                 "num_routed": int(unions.sum()),
                 "num_hits": hits,
-                "num_disk_loads": int(unions.sum()) - hits,
+                "num_disk_loads": int(unions.sum()) - hits - late,
                 "num_hits_optimal": optimal.get((path, layer, width)),
+                **_foresight_columns(foreseen.get((path, layer, width), [])),
             }
         )
     return rows
+
+
+def _foresight_columns(found: Sequence[LayerForesight]) -> Row:
+    """Nothing for a layer that nobody predicts for."""
+    if not found:
+        return {}
+    return {
+        "num_predictions": sum(foresight.num_predictions for foresight in found),
+        "num_right_by_rank": np.sum([foresight.right_by_rank for foresight in found], axis=0).tolist(),
+        "num_routed_predicted": sum(foresight.num_routed_predicted for foresight in found),
+        "num_prefetch_submitted": sum(foresight.num_submitted for foresight in found),
+        "num_prefetch_hits": sum(foresight.num_hits for foresight in found),
+        "num_misses_predicted_late": sum(foresight.num_late for foresight in found),
+    }
 
 
 def token_rows(path: str, record: Record, evidence: Record | None) -> list[Row]:

@@ -38,7 +38,13 @@ from worker.machine.identify import MachineIdentity, identify
 from worker.measure.memory import settled_active_bytes
 
 OnProgress = Callable[[Progress], None]
-_SETUP_SPANS = {"prepare": (0.0, 0.02), "verify": (0.02, 0.04), "calibrate": (0.04, 0.045), "load": (0.045, 0.05)}
+_SETUP_SPANS = {
+    "prepare": (0.0, 0.02),
+    "verify": (0.02, 0.04),
+    "calibrate": (0.04, 0.045),
+    "load": (0.045, 0.048),
+    "trial": (0.048, 0.05),
+}
 _SETUP_FRACTION = 0.05
 """Share of a task's progress given to preparing and loading."""
 
@@ -300,7 +306,14 @@ def _common_columns(
         "compute_dtype": manifest.compute_dtype,
         "group_limit": target.run.group_limit,
         "reader_threads": task.reader_threads,
+        "queue_depth": task.queue_depth,
         "read_path": target.read_path,
+        "page_cache": "bypass" if session.settings.bypass_page_cache else "use",
+        "prefetch": "on" if session.prefetch.on else "off",
+        "prefetch_ranks": target.prefetcher.ranks,
+        "prefetch_trial_off_s": session.prefetch.trial_off_s,
+        "prefetch_trial_on_s": session.prefetch.trial_on_s,
+        "keep_warm": "on" if session.settings.keep_warm else "off",
         "process_start_s": process_start_s,
         "prepare_s": session.times.prepare_s,
         "verify_records_s": session.times.verify_records_s,

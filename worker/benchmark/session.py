@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 from mlx_lm.utils import load_tokenizer
 
 from worker.benchmark.capacity import floor_of, slots_within, split_by_trace, split_evenly, uniform_slots
+from worker.benchmark.trial import TRIAL_TOKENS, PrefetchDecision, try_prefetch
 from worker.checkpoint.digests import Stamps
 from worker.checkpoint.layout import Manifest, NumpyDtype
 from worker.checkpoint.resolve import open_stamps, resolve
@@ -18,6 +20,7 @@ from worker.contract.errors import TaskError
 from worker.contract.task import Prompt, Task
 from worker.decode.generation import Request
 from worker.model.build import EngineSettings, backend_dtype, build_target
+from worker.model.keep_warm import pays_here
 from worker.model.target import Target
 from worker.mtp.generate import Speculation
 from worker.mtp.head import MtpHead, load_head
@@ -57,6 +60,8 @@ class Session:
     stop_ids: frozenset[int]
     speculation: Speculation
     slots_by_layer: tuple[int, ...]
+    settings: EngineSettings
+    prefetch: PrefetchDecision
     times: LoadTimes
 
     def request(self, prompt: TokenizedPrompt, max_tokens: int) -> Request:
@@ -94,9 +99,12 @@ def open_session(
     slots = _slots_by_layer(task, directory, manifest, prompts, on_phase)
     allocate_s = clock() - allocate_at
     on_phase("load", 0.0, manifest.name)
-    target = build_target(directory, manifest, _settings(task, slots))
+    settings = _settings(task, slots)
+    target = build_target(directory, manifest, settings)
     assert manifest.mtp is not None
     head = load_head(directory, manifest.mtp, target)
+    loaded_at = clock()
+    prefetch = _decide_prefetch(task, target, prompts, on_phase)
     return Session(
         task=task,
         manifest=manifest,
@@ -106,11 +114,13 @@ def open_session(
         stop_ids=stop_ids if task.protocol.stop_at_eos else frozenset(),
         speculation=Speculation(verify_width=task.verify_width, verify_mode=task.verify_mode, rollback=task.rollback),
         slots_by_layer=slots,
+        settings=settings,
+        prefetch=prefetch,
         times=LoadTimes(
             prepare_s=prepared_at - start,
             verify_records_s=verified_at - prepared_at,
             allocate_s=None if task.memory_budget_bytes is None else allocate_s,
-            load_s=clock() - verified_at - allocate_s,
+            load_s=loaded_at - verified_at - allocate_s,
             num_records_verified=num_verified,
         ),
     )
@@ -159,8 +169,28 @@ def _settings(task: Task, slots: int | tuple[int, ...]) -> EngineSettings:
         eviction=task.eviction,
         reader_threads=task.reader_threads,
         read_path=task.read_path,
+        queue_depth=task.queue_depth,
+        bypass_page_cache=task.page_cache == "bypass" or (task.page_cache == "auto" and sys.platform == "darwin"),
+        prefetch_ranks=task.prefetch_ranks,
+        keep_warm=task.keep_warm == "on" or (task.keep_warm == "auto" and pays_here()),
         group_limit=task.group_limit,
     )
+
+
+def _decide_prefetch(
+    task: Task, target: Target, prompts: tuple[TokenizedPrompt, ...], on_phase: OnPhase
+) -> PrefetchDecision:
+    """What the task says; `auto` lets a trial decide. Where every expert is resident there is nothing to read."""
+    if target.is_resident or task.prefetch == "off":
+        return PrefetchDecision(on=False)
+    if task.prefetch == "on":
+        target.use_prefetch(True)
+        return PrefetchDecision(on=True)
+    on_phase("trial", 0.0, "prefetch")
+    request = _request(task, prompts[0], min(TRIAL_TOKENS, task.protocol.max_tokens), frozenset())
+    decision = try_prefetch(target, request)
+    target.telemetry.reset()
+    return decision
 
 
 def _generated_tokens(task: Task) -> int:

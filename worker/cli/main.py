@@ -105,7 +105,15 @@ def bench(
     rollback: Annotated[str, typer.Option(help="capture or replay.")] = "capture",
     pin_hot_experts: Annotated[int, typer.Option(help="Experts of each layer to pin after a calibration run.")] = 0,
     compute_dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
-    read_path: Annotated[str, typer.Option(help="auto, direct or staged.")] = "auto",
+    read_path: Annotated[str, typer.Option(help="auto, direct, copied or staged.")] = "auto",
+    page_cache: Annotated[
+        str, typer.Option(help="Whether reads use the system's page cache: auto, use, bypass.")
+    ] = "auto",
+    prefetch: Annotated[str, typer.Option(help="Read ahead of need: on, off, or auto, by a trial.")] = "auto",
+    prefetch_ranks: Annotated[int, typer.Option(help="Predicted experts of a token to read ahead.")] = 6,
+    keep_warm: Annotated[
+        str, typer.Option(help="Keep the GPU awake while reads are waited for: auto, on, off.")
+    ] = "auto",
     prompt: Annotated[str, typer.Option(help="The text to answer or continue.")] = DEFAULT_PROMPT,
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue the text as it stands, without the chat template.")
@@ -131,6 +139,10 @@ def bench(
         "rollback": rollback,
         "compute_dtype": compute_dtype,
         "read_path": read_path,
+        "page_cache": page_cache,
+        "prefetch": prefetch,
+        "prefetch_ranks": prefetch_ranks,
+        "keep_warm": keep_warm,
         "protocol": Protocol(
             max_tokens=max_tokens,
             repeats=repeats,

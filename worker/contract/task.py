@@ -260,7 +260,7 @@ def _check_ranges(task: Task) -> None:
         "verify_width": (task.verify_width, 1, MAX_VERIFY_WIDTH),
         "prefill_chunk_tokens": (task.prefill_chunk_tokens, 1, None),
         "reader_threads": (task.reader_threads, 1, 64),
-        "queue_depth": (task.queue_depth, 1, 1024),
+        "queue_depth": (task.queue_depth, 2, 1024),
         "prefetch_ranks": (task.prefetch_ranks, 1, 64),
         "max_tokens": (protocol.max_tokens, 2, None),
         "repeats": (protocol.repeats, 1, None),

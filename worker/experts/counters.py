@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Literal
 
 import mlx.core as mx
@@ -21,9 +21,10 @@ PHASES: tuple[Phase, ...] = ("prefill", "decode", "verify")
 
 @dataclass(slots=True)
 class PhaseCounters:
-    """Sums over all layers and forwards of one phase; the columns of `schema.COUNTERS` that this engine fills.
+    """Sums over all layers and forwards of one phase; the columns of `schema.COUNTERS`.
 
-    `num_routed` counts distinct experts per forward and layer; each was either resident (a hit) or read (a disk load).
+    `num_routed` counts distinct experts per forward and layer; each was there (a hit), or read on demand (a disk load), or
+    on its way already (late).
     """
 
     num_forwards: int = 0
@@ -31,14 +32,30 @@ class PhaseCounters:
     num_hits: int = 0
     num_disk_loads: int = 0
     disk_bytes: int = 0
+    num_predicted: int = 0
+    num_prefetch_submitted: int = 0
+    num_prefetch_loads: int = 0
+    num_prefetch_hits: int = 0
+    num_prefetch_evicted: int = 0
+    num_prefetch_cancelled: int = 0
+    num_prefetch_dropped: int = 0
+    num_misses_predicted_late: int = 0
+    num_misses_predicted_evicted: int = 0
+    num_misses_predicted_dropped: int = 0
+    num_misses_unpredicted: int = 0
     num_layers_fast: int = 0
     num_layers_fallback: int = 0
     num_repairs: int = 0
     route_wait_s: float = 0.0
     read_wait_s: float = 0.0
 
-    def to_row(self) -> dict[str, int | float]:
-        return asdict(self)
+    def to_row(self, *, prefetching: bool) -> dict[str, int | float | None]:
+        """The columns; without prefetch, what it would have counted was not measured."""
+        row = asdict(self)
+        return row if prefetching else {name: None if name in PREFETCH_COLUMNS else row[name] for name in row}
+
+
+PREFETCH_COLUMNS = tuple(f.name for f in fields(PhaseCounters) if "predicted" in f.name or "prefetch" in f.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +68,7 @@ class Routing:
     experts: NDArray[np.int64]
     num_union: int
     num_hits: int
+    num_late: int = 0
 
     @property
     def forward_width(self) -> int:
@@ -101,6 +119,11 @@ class Telemetry:
             self._deferred.append(self._open)
 
     @property
+    def phase(self) -> Phase:
+        """The phase of the forward that runs, or ran last."""
+        return self._phase
+
+    @property
     def current(self) -> PhaseCounters:
         return self.counters.setdefault(self._phase, PhaseCounters())
 
@@ -112,17 +135,22 @@ class Telemetry:
         num_union: int,
         num_hits: int,
         payload_bytes: int,
+        num_late: int = 0,
         fast: bool = False,
     ) -> None:
-        """Count one layer whose ids the host has read, after it ran (`fast`) or before. Shapes: `ids` [width, k]."""
+        """Count one layer whose ids the host has read, after it ran (`fast`) or before. Shapes: `ids` [width, k].
+
+        `num_late` experts were neither there nor read on demand: they were on their way.
+        """
         counters = self.current
         if fast:
             counters.num_layers_fast += 1
         else:
             counters.num_layers_fallback += 1
-        self._count(counters, num_union, num_hits, payload_bytes)
+        self._count(counters, num_union - num_late, num_hits, payload_bytes)
+        counters.num_routed += num_late
         if self.recording:
-            self._keep(self._phase, self._forward_index, layer, ids, (num_union, num_hits))
+            self._keep(self._phase, self._forward_index, layer, ids, (num_union, num_hits, num_late))
 
     def defer(self, layer: int, indices: mx.array) -> None:
         """Keep one resident layer's ids on the device until `settle`. Shapes: [1, width, experts per token]."""
@@ -166,13 +194,13 @@ class Telemetry:
                 counters.num_layers_fast += 1
                 self._count(counters, num_union, num_union, 0)
                 if self.recording:
-                    self._keep(item.phase, item.forward_index, layer, ids, (num_union, num_union))
+                    self._keep(item.phase, item.forward_index, layer, ids, (num_union, num_union, 0))
         self._deferred = []
 
     def _keep(
-        self, phase: Phase, forward_index: int, layer: int, ids: NDArray[np.int64], union_and_hits: tuple[int, int]
+        self, phase: Phase, forward_index: int, layer: int, ids: NDArray[np.int64], counts: tuple[int, int, int]
     ) -> None:
-        num_union, num_hits = union_and_hits
+        num_union, num_hits, num_late = counts
         self.routings.append(
             Routing(
                 phase=phase,
@@ -181,6 +209,7 @@ class Telemetry:
                 experts=ids,
                 num_union=num_union,
                 num_hits=num_hits,
+                num_late=num_late,
             )
         )
 

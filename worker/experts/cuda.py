@@ -11,30 +11,31 @@ import ctypes
 import ctypes.util
 import threading
 
+import numpy as np
+
 _HOST_TO_DEVICE = 1
 _NON_BLOCKING = 1
 _LIBRARIES = ("libcudart.so.13", "libcudart.so.12", "libcudart.so")
 
 
 class CudaCopier:
-    """Pinned buffers and streams, one of each per thread. Owns them until the process ends."""
+    """Pinned memory, and a stream per thread. Owns both until the process ends."""
 
-    def __init__(self, payload_bytes: int) -> None:
+    def __init__(self) -> None:
         """Raises: OSError when the CUDA runtime cannot be loaded."""
         self._runtime = _load_runtime()
-        self._payload_bytes = payload_bytes
-        self._lanes = threading.local()
-        self._guard = threading.Lock()
-        self.pinned_bytes = 0
+        self._streams = threading.local()
 
-    def buffer(self) -> memoryview:
-        """This thread's pinned buffer, as large as a record's payload."""
-        return self._lane()[0]
+    def allocate(self, nbytes: int) -> memoryview:
+        """Pinned host memory."""
+        pointer = ctypes.c_void_p()
+        self._check(self._runtime.cudaMallocHost(ctypes.byref(pointer), ctypes.c_size_t(nbytes)))
+        assert pointer.value is not None
+        return memoryview((ctypes.c_char * nbytes).from_address(pointer.value)).cast("B")
 
-    def copy(self, parts: list[tuple[int, int, int]]) -> None:
-        """Copy from this thread's buffer and wait until all is there. Parts: (offset, address on the device, bytes)."""
-        buffer, base, stream = self._lane()
-        del buffer
+    def copy(self, source: memoryview, parts: list[tuple[int, int, int]]) -> None:
+        """Copy from pinned memory and wait until all is there. Parts: (offset in it, address on the device, bytes)."""
+        base, stream = address_of(source), self._stream()
         for offset, address, nbytes in parts:
             self._check(
                 self._runtime.cudaMemcpyAsync(
@@ -47,26 +48,22 @@ class CudaCopier:
             )
         self._check(self._runtime.cudaStreamSynchronize(stream))
 
-    def _lane(self) -> tuple[memoryview, int, ctypes.c_void_p]:
-        lane = getattr(self._lanes, "lane", None)
-        if lane is None:
-            lane = self._lanes.lane = self._new_lane()
-        return lane
-
-    def _new_lane(self) -> tuple[memoryview, int, ctypes.c_void_p]:
-        pointer, stream = ctypes.c_void_p(), ctypes.c_void_p()
-        self._check(self._runtime.cudaMallocHost(ctypes.byref(pointer), ctypes.c_size_t(self._payload_bytes)))
-        self._check(self._runtime.cudaStreamCreateWithFlags(ctypes.byref(stream), _NON_BLOCKING))
-        assert pointer.value is not None
-        buffer = (ctypes.c_char * self._payload_bytes).from_address(pointer.value)
-        with self._guard:
-            self.pinned_bytes += self._payload_bytes
-        return memoryview(buffer).cast("B"), pointer.value, stream
+    def _stream(self) -> ctypes.c_void_p:
+        stream = getattr(self._streams, "stream", None)
+        if stream is None:
+            stream = self._streams.stream = ctypes.c_void_p()
+            self._check(self._runtime.cudaStreamCreateWithFlags(ctypes.byref(stream), _NON_BLOCKING))
+        return stream
 
     @staticmethod
     def _check(code: int) -> None:
         if code != 0:
             raise RuntimeError(f"the CUDA runtime answered with error {code}")
+
+
+def address_of(memory: memoryview) -> int:
+    """Where writable memory begins."""
+    return int(np.frombuffer(memory, dtype=np.uint8).ctypes.data)
 
 
 def _load_runtime() -> ctypes.CDLL:

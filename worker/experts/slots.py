@@ -17,8 +17,10 @@ import numpy as np
 
 from worker.checkpoint.layout import RecordLayout
 from worker.checkpoint.prepare import MLX_DTYPES
-from worker.experts.cuda import CudaCopier
-from worker.experts.file import ExpertFile
+from worker.experts.cuda import CudaCopier, address_of
+from worker.experts.file import Buffers
+from worker.experts.reader import Destination
+from worker.experts.staging import StagingBuffer, StagingBuffers
 from worker.measure.host import host_bytes
 
 Way = Literal["direct", "copied", "staged"]
@@ -46,11 +48,17 @@ class SlotArrays:
     """The tensors of `num_slots` experts. Shapes: `arrays[part]` is [num_slots, *part.shape], contiguous."""
 
     def __init__(
-        self, layout: RecordLayout, num_slots: int, *, way: Way = "direct", copier: CudaCopier | None = None
+        self,
+        layout: RecordLayout,
+        num_slots: int,
+        *,
+        way: Way = "direct",
+        copier: CudaCopier | None = None,
+        staging: StagingBuffers | None = None,
     ) -> None:
-        """`copier` is needed by the way `copied` and shared by all layers."""
+        """`copier` is needed by the way `copied`; `staging`, shared by all layers, by every way but `direct`."""
         self.num_slots = num_slots
-        self._way, self._copier = way, copier
+        self._way, self._copier, self._staging = way, copier, staging
         self._layout = layout
         self.arrays = {
             part.name: mx.zeros((num_slots, *part.shape), dtype=MLX_DTYPES[part.dtype]) for part in layout.parts
@@ -59,49 +67,99 @@ class SlotArrays:
         self._views: list[tuple[memoryview, int]] = []
         if way != "staged":
             self._views = [(host_bytes(self.arrays[part.name]), part.nbytes) for part in layout.parts]
-        self._addresses = [np.frombuffer(view, dtype=np.uint8).ctypes.data for view, _ in self._views]
-        self._staging: dict[int, bytearray] = {}
-        self.staging_bytes = 0
-        """The most that was staged at once; pinned buffers are the copier's."""
+        self._addresses = [address_of(view) for view, _ in self._views]
+        self._arriving: dict[int, StagingBuffer] = {}
 
     @property
     def nbytes(self) -> int:
         return sum(array.nbytes for array in self.arrays.values())
 
-    def receive(self, slot: int, file: ExpertFile, expert: int) -> int:
-        """Read an expert's record into this slot and return its bytes; the staged way needs `upload` afterwards.
+    @property
+    def max_at_once(self) -> int | None:
+        """How many records may be on their way between `destination` and `settle`; None: any number."""
+        return self._staging.limit if self._staging else None
 
-        Called by several threads at once, for different slots. Mutates: the slot. Raises: CheckpointError.
-        """
+    def destination(self, slot: int) -> Destination:
+        """Where a record must be read to for this slot. What was read is in the slots after `settle`."""
         if self._way == "direct":
-            return file.read_into(expert, [view[slot * n : (slot + 1) * n] for view, n in self._views])
-        if self._way == "staged":
-            return file.read_into(expert, [memoryview(self._staging.setdefault(slot, bytearray(file.payload_bytes)))])
-        assert self._copier is not None
-        done = file.read_into(expert, [self._copier.buffer()])
-        parts = zip(self._layout.parts, self._addresses, strict=True)
-        self._copier.copy([(part.offset, base + slot * part.nbytes, part.nbytes) for part, base in parts])
-        return done
+            return _InPlace([view[slot * n : (slot + 1) * n] for view, n in self._views])
+        assert self._staging is not None
+        buffer = self._arriving[slot] = self._staging.acquire()
+        return buffer if self._way == "staged" else _Carried(self, slot, buffer)
 
-    def upload(self) -> None:
-        """Move staged records into their slots. Mutates: the arrays, by assignment; does nothing on the direct path."""
-        if not self._staging:
-            return
-        self.staging_bytes = max(self.staging_bytes, sum(map(len, self._staging.values())))
-        slots = mx.array(list(self._staging))
-        staged = np.stack([np.frombuffer(buffer, dtype=np.uint8) for buffer in self._staging.values()])
-        for part in self._layout.parts:
-            rows = mx.array(staged[:, part.offset : part.offset + part.nbytes]).view(MLX_DTYPES[part.dtype])
-            self.arrays[part.name][slots] = rows.reshape(len(self._staging), *part.shape)
-        mx.eval(list(self.arrays.values()))
-        self._staging = {}
+    def place(self, slot: int, record: memoryview) -> None:
+        """Copy a record that was read elsewhere into a slot. On the way `copied` it must lie in pinned memory."""
+        if self._way == "copied":
+            self.carry(slot, record, 0, record.nbytes)
+        elif self._way == "direct":
+            for (view, n), part in zip(self._views, self._layout.parts, strict=True):
+                view[slot * n : (slot + 1) * n] = record[part.offset : part.offset + n]
+        else:
+            self._upload({slot: record})
+
+    def carry(self, slot: int, record: memoryview, start: int, end: int) -> None:
+        """Have the copy engine bring the bytes from `start` to `end` of a record into a slot, and wait for it."""
+        parts = []
+        for part, base in zip(self._layout.parts, self._addresses, strict=True):
+            first, last = max(start, part.offset), min(end, part.offset + part.nbytes)
+            if first < last:
+                parts.append((first, base + slot * part.nbytes + first - part.offset, last - first))
+        assert self._copier is not None
+        self._copier.copy(record, parts)
+
+    def settle(self) -> None:
+        """Bring what was read into the slots, where reading did not, and free the buffers. Mutates: the arrays."""
+        if self._way == "staged" and self._arriving:
+            self._upload({slot: buffer.memory for slot, buffer in self._arriving.items()})
+        self.discard()
 
     def discard(self) -> None:
-        """Forget staged records that did not arrive whole."""
-        self._staging = {}
+        """Forget records that did not arrive whole."""
+        for buffer in self._arriving.values():
+            assert self._staging is not None
+            self._staging.release(buffer)
+        self._arriving = {}
 
     def payload(self, slot: int) -> bytes:
         """The slot's bytes, as a record's payload, read back through MLX: what a kernel would see."""
         rows = [mx.contiguous(self.arrays[part.name][slot]) for part in self._layout.parts]
         mx.eval(rows)
         return b"".join(host_bytes(row).tobytes() for row in rows)
+
+    def _upload(self, records: dict[int, memoryview]) -> None:
+        slots = mx.array(list(records))
+        staged = np.stack([np.frombuffer(record, dtype=np.uint8) for record in records.values()])
+        for part in self._layout.parts:
+            rows = mx.array(staged[:, part.offset : part.offset + part.nbytes]).view(MLX_DTYPES[part.dtype])
+            self.arrays[part.name][slots] = rows.reshape(len(records), *part.shape)
+        mx.eval(list(self.arrays.values()))
+
+
+class _InPlace:
+    """The slot's own memory."""
+
+    __slots__ = ("_views",)
+
+    def __init__(self, views: Buffers) -> None:
+        self._views = views
+
+    def buffers(self) -> Buffers:
+        return self._views
+
+    def arrived(self, start: int, end: int) -> None:
+        """Nothing to do: it is there."""
+
+
+class _Carried:
+    """A pinned buffer whose bytes go on to the slot as they come."""
+
+    __slots__ = ("_buffer", "_slot", "_slots")
+
+    def __init__(self, slots: SlotArrays, slot: int, buffer: StagingBuffer) -> None:
+        self._slots, self._slot, self._buffer = slots, slot, buffer
+
+    def buffers(self) -> Buffers:
+        return self._buffer.buffers()
+
+    def arrived(self, start: int, end: int) -> None:
+        self._slots.carry(self._slot, self._buffer.memory, start, end)

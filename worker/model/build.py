@@ -6,6 +6,7 @@ The experts are replaced before anything is evaluated: a stacked expert tensor t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import mlx.core as mx
@@ -20,11 +21,15 @@ from worker.experts.cuda import CudaCopier
 from worker.experts.eviction import policy
 from worker.experts.file import ExpertFile
 from worker.experts.pool import LayerPool
-from worker.experts.reader import DemandReader
+from worker.experts.prefetch import Prefetcher
+from worker.experts.reader import Reader
 from worker.experts.routing import RoutingMode
 from worker.experts.slots import SlotArrays, Way, writes_are_visible
+from worker.experts.staging import StagingBuffers
 from worker.measure.host import parameter_bytes
+from worker.model.foresight import NextRouter
 from worker.model.forward import LayerwiseForward, measure_read_cost
+from worker.model.keep_warm import KeepWarm
 from worker.model.recurrent import PositionalGatedDeltaNet
 from worker.model.streaming_moe import RoutedExpertsPlaceholder, StreamingSwitchGLU
 from worker.model.target import Target
@@ -42,6 +47,11 @@ class EngineSettings:
     eviction: str
     reader_threads: int
     read_path: ReadPath
+    queue_depth: int = 16
+    bypass_page_cache: bool = False
+    prefetch: bool = False
+    prefetch_ranks: int = 6
+    keep_warm: bool = False
     group_limit: int | None = None
     """Most layers whose routing the host reads together; 1: each by itself; None: as many as pay."""
     read_cost_s: float | None = None
@@ -68,10 +78,26 @@ def build_target(directory: Path, manifest: Manifest, settings: EngineSettings) 
     visible = writes_are_visible()
     if settings.read_path == "direct" and not visible:
         raise TaskError("read_path is 'direct', but this backend does not see such writes", "set read_path to 'auto'")
-    way, copier = _choose_way(settings.read_path, visible, manifest.record.payload_bytes)
+    way, copier = _choose_way(settings.read_path, visible)
     model = _load_trunk(directory)
     weights_bytes = parameter_bytes(model)
-    telemetry, reader, mode = Telemetry(), DemandReader(settings.reader_threads), RoutingMode()
+    telemetry, mode = Telemetry(), RoutingMode()
+    reader = Reader(
+        settings.reader_threads,
+        queue_depth=settings.queue_depth,
+        while_waiting=KeepWarm() if settings.keep_warm else None,
+    )
+    demanded, ahead = (
+        StagingBuffers(settings.queue_depth, manifest.record.payload_bytes, copier.allocate if copier else None)
+        for _ in range(2)
+    )
+    prefetcher = Prefetcher(
+        reader,
+        ahead,
+        telemetry,
+        ranks=settings.prefetch_ranks,
+        experts_per_token=manifest.experts_per_token,
+    )
     pools: list[LayerPool] = []
     slots_of_layer = dict(zip(manifest.moe_layers, settings.slots_of(len(manifest.moe_layers)), strict=True))
     for index, layer in enumerate(model.layers):
@@ -80,8 +106,16 @@ def build_target(directory: Path, manifest: Manifest, settings: EngineSettings) 
         pool = LayerPool(
             layer=index,
             num_experts=manifest.num_experts,
-            slots=SlotArrays(manifest.record, slots_of_layer.get(index, 0), way=way, copier=copier),
-            file=ExpertFile(expert_file(directory, index), index, manifest.record),
+            slots=SlotArrays(
+                manifest.record,
+                slots_of_layer.get(index, 0),
+                way=way,
+                copier=copier,
+                staging=None if way == "direct" else demanded,
+            ),
+            file=ExpertFile(
+                expert_file(directory, index), index, manifest.record, bypass_page_cache=settings.bypass_page_cache
+            ),
             reader=reader,
             policy=policy(settings.eviction),
             telemetry=telemetry,
@@ -95,7 +129,8 @@ def build_target(directory: Path, manifest: Manifest, settings: EngineSettings) 
     for pool in pools:
         if pool.num_slots == pool.num_experts:
             pool.load_all()
-    return Target(
+    _look_ahead(model, pools, manifest.experts_per_token)
+    target = Target(
         model=model,
         pools=tuple(pools),
         reader=reader,
@@ -109,10 +144,22 @@ def build_target(directory: Path, manifest: Manifest, settings: EngineSettings) 
             group_limit=_group_limit(settings),
         ),
         weights_bytes=weights_bytes,
-        copier=copier,
+        prefetcher=prefetcher,
+        staging=(demanded, ahead),
         writes_visible=visible,
         read_path=way,
     )
+    target.use_prefetch(settings.prefetch)
+    return target
+
+
+def _look_ahead(model: Model, pools: list[LayerPool], experts_per_token: int) -> None:
+    """Give every streaming layer the router of the next one, where that streams too. Mutates: the layers."""
+    for pool, following in pairwise(pools):
+        if not pool.holds_all and not following.holds_all:
+            router = model.layers[following.layer].mlp.gate
+            streaming = getattr(model.layers[pool.layer].mlp, EXPERTS_ATTRIBUTE)
+            streaming.next_router = NextRouter(router, following, experts_per_token)
 
 
 def _group_limit(settings: EngineSettings) -> int | None:
@@ -129,14 +176,14 @@ def _read_cost(settings: EngineSettings, pools: list[LayerPool]) -> float:
     return measure_read_cost() if grouping else 0.0
 
 
-def _choose_way(asked: ReadPath, visible: bool, payload_bytes: int) -> tuple[Way, CudaCopier | None]:
+def _choose_way(asked: ReadPath, visible: bool) -> tuple[Way, CudaCopier | None]:
     """How records get into slots on this backend. Raises: TaskError when the task asks for a way that does not exist here."""
     on_cuda = mx.cuda.is_available() and mx.default_device() == mx.Device(mx.gpu)
     if asked == "copied" and not on_cuda:
         raise TaskError("read_path is 'copied', but there is no NVIDIA GPU here", "set read_path to 'auto'")
     if on_cuda and visible and asked in ("auto", "copied"):
         try:
-            return "copied", CudaCopier(payload_bytes)
+            return "copied", CudaCopier()
         except OSError as error:
             if asked == "copied":
                 raise TaskError(f"read_path is 'copied', but {error}", "set read_path to 'auto'") from error

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import mlx.core as mx
 import numpy as np
@@ -19,8 +20,9 @@ from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchGLU
 from numpy.typing import NDArray
 
 from worker.checkpoint.layout import ExpertQuantization
-from worker.experts.pool import ABSENT, LayerPool, distinct
+from worker.experts.pool import ABSENT, Admitted, LayerPool, distinct
 from worker.experts.routing import RoutingMode
+from worker.model.foresight import NextRouter
 
 
 class RoutedExpertsPlaceholder(nn.Module):
@@ -46,6 +48,8 @@ class StreamingSwitchGLU(SwitchGLU):
         self._pool = pool
         self._routing = routing
         self._clock = clock
+        self.next_router: NextRouter | None = None
+        """Predicts for the layer that comes next, where that one streams."""
 
     def __call__(self, x: mx.array, indices: mx.array) -> mx.array:
         """Shapes: x [1, width, hidden], indices [1, width, k] -> [1, width, k, hidden]."""
@@ -58,23 +62,45 @@ class StreamingSwitchGLU(SwitchGLU):
             output = super().__call__(x, pool.device_map()[indices])
             pool.will_be_read_by(output)
             return output
-        start = self._clock()
-        ids = np.array(indices).astype(np.int64).reshape(-1, indices.shape[-1])
-        pool.telemetry.current.route_wait_s += self._clock() - start
+        ids, submit = self._read(x, indices)
         experts = distinct(ids, pool.num_experts)
+        if pool.prefetcher is not None:
+            pool.prefetcher.compare(pool.layer, ids, experts)
         if experts.size <= pool.num_slots and pool.fits(experts):
-            num_hits = pool.admit(experts)
+            admitted = pool.admit(experts, on_submitted=submit)
             slots = mx.array(pool.slot_of[ids].astype(np.uint32)).reshape(indices.shape)
             output = super().__call__(x, slots)
             pool.will_be_read_by(output)
         else:
-            output, num_hits = self._in_groups(x, ids, experts)
+            output, admitted = self._in_groups(x, ids, experts)
         pool.telemetry.routed(
-            pool.layer, ids, num_union=experts.size, num_hits=num_hits, payload_bytes=pool.file.payload_bytes
+            pool.layer,
+            ids,
+            num_union=experts.size,
+            num_hits=admitted.num_hits,
+            num_late=admitted.num_late,
+            payload_bytes=pool.file.payload_bytes,
         )
         return output
 
-    def _in_groups(self, x: mx.array, ids: NDArray[np.int64], experts: NDArray[np.int64]) -> tuple[mx.array, int]:
+    def _read(self, x: mx.array, indices: mx.array) -> tuple[NDArray[np.int64], Callable[[], None] | None]:
+        """The routed ids on the host, and with them, in the same read, what the next layer will probably want.
+
+        Shapes: -> [width, k]. What is returned with it has that read ahead.
+        """
+        ahead = self.next_router if self.next_router is not None and self.next_router.wants() else None
+        start = self._clock()
+        if ahead is None:
+            ids = np.array(indices).astype(np.int64).reshape(-1, indices.shape[-1])
+            submit = None
+        else:
+            both = np.array(mx.concatenate([indices, ahead.predict(x)], axis=-1)).astype(np.int64)[0]
+            ids, predicted = both[:, : indices.shape[-1]], both[:, indices.shape[-1] :]
+            submit = partial(ahead.submit, predicted)
+        self._pool.telemetry.current.route_wait_s += self._clock() - start
+        return ids, submit
+
+    def _in_groups(self, x: mx.array, ids: NDArray[np.int64], experts: NDArray[np.int64]) -> tuple[mx.array, Admitted]:
         """Run a forward that routes to more experts than fit at once: one group of experts after another.
 
         Every (token, expert) pair is computed by the same kernel as in one piece, and the pairs are put back in routing
@@ -88,9 +114,11 @@ class StreamingSwitchGLU(SwitchGLU):
         flat = x.reshape(-1, x.shape[-1])
         pairs = ids.reshape(-1)
         outputs, places = [], []
+        num_hits = num_late = 0
         for start in range(0, ordered.size, capacity):
             group = ordered[start : start + capacity]
-            pool.admit(group)
+            admitted = pool.admit(group)
+            num_hits, num_late = num_hits + admitted.num_hits, num_late + admitted.num_late
             place = np.flatnonzero(np.isin(pairs, group))
             rows = flat[mx.array(place // num_experts_per_token)]
             slots = mx.array(pool.slot_of[pairs[place]].astype(np.uint32))
@@ -100,7 +128,7 @@ class StreamingSwitchGLU(SwitchGLU):
             places.append(place)
         order = np.argsort(np.concatenate(places))
         joined = mx.concatenate(outputs)[mx.array(order)]
-        return joined.reshape(*x.shape[:-1], num_experts_per_token, -1), int(resident.sum())
+        return joined.reshape(*x.shape[:-1], num_experts_per_token, -1), Admitted(num_hits, num_late)
 
 
 class _SlotLinear(QuantizedSwitchLinear):

@@ -8,9 +8,10 @@ import mlx.core as mx
 from mlx_lm.models.qwen3_next import Model
 
 from worker.experts.counters import Phase, Telemetry
-from worker.experts.cuda import CudaCopier
 from worker.experts.pool import LayerPool
-from worker.experts.reader import DemandReader
+from worker.experts.prefetch import Prefetcher
+from worker.experts.reader import Reader
+from worker.experts.staging import StagingBuffers
 from worker.model.cache import TargetCache
 from worker.model.forward import LayerwiseForward
 
@@ -21,11 +22,12 @@ class Target:
 
     model: Model
     pools: tuple[LayerPool, ...]
-    reader: DemandReader
+    reader: Reader
     telemetry: Telemetry
     run: LayerwiseForward
     weights_bytes: int
-    copier: CudaCopier | None
+    prefetcher: Prefetcher
+    staging: tuple[StagingBuffers, ...]
     writes_visible: bool
     read_path: str
 
@@ -40,9 +42,14 @@ class Target:
 
     @property
     def staging_bytes(self) -> int:
-        """The most host memory that stood between file and slots at once: one layer stages at a time."""
-        pinned = self.copier.pinned_bytes if self.copier else 0
-        return pinned + max(pool.slots.staging_bytes for pool in self.pools)
+        """The most host memory that stood between file and slots at once, prefetch included."""
+        return sum(buffers.nbytes for buffers in self.staging)
+
+    def use_prefetch(self, on: bool) -> None:
+        """Read ahead from now on, or no more. Mutates: the pools; what was read ahead is given up."""
+        self.prefetcher.clear()
+        for pool in self.pools:
+            pool.prefetcher = self.prefetcher if on else None
 
     @property
     def num_pool_slots(self) -> int:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import mlx.core as mx
+import numpy as np
 import pytest
 
 from tests.conftest import CODE
 from worker.benchmark.run import RunLabels, run_task
+from worker.benchmark.trial import MIN_GAIN_RATIO, try_prefetch
 from worker.contract.errors import CheckpointError, TaskError
 from worker.contract.schema import SCHEMAS
 from worker.contract.task import CheckpointRef, Prompt, Protocol, Task
+from worker.decode.generation import Request
 
 LABELS = RunLabels(study_id="s", attempt_id="a", node="n")
 TASK = Task(
@@ -22,6 +25,7 @@ TASK = Task(
     ),
     verify_width=3,
     slots_per_layer=20,
+    prefetch="on",
     protocol=Protocol(max_tokens=20, repeats=2, rewarm_tokens=4),
 )
 
@@ -29,13 +33,6 @@ NULL_IN_THIS_VERSION = {
     "runs": {
         "draft_policy",
         "draft_confidence",
-        "queue_depth",
-        "page_cache",
-        "prefetch",
-        "prefetch_ranks",
-        "prefetch_trial_off_s",
-        "prefetch_trial_on_s",
-        "keep_warm",
         "cache_limit_bytes",
         "verify_cost_s",
         "draft_cost_s",
@@ -46,22 +43,12 @@ NULL_IN_THIS_VERSION = {
     "repeats": {
         "prefill_peak_bytes",
         "generation_peak_bytes",
-        "reader_num_reads",
-        "reader_active_s",
-        "reader_cancelled",
-        "prefetch_window_mean_s",
-        "prefetch_window_n",
-        "predict_recall_ratio",
-        "num_predictions",
-        "predict_host_s",
-        "submit_host_s",
-        "promote_host_s",
-        "promote_take_host_s",
-        "promote_route_host_s",
-        "promote_place_host_s",
     },
 }
 ONLY_ELSEWHERE = {
+    # tasks that leave prefetch to a trial
+    "prefetch_trial_off_s",
+    "prefetch_trial_on_s",
     # tasks with a memory budget (test_a_budget_becomes_slots.py)
     "memory_budget_bytes",
     "allocate_s",
@@ -161,10 +148,61 @@ def test_counters_are_those_of_one_repeat(tables):
         forwards = row["num_tokens"] - 1 if row["path"] == "greedy" else row["num_steps"]
         assert generation["num_forwards"] == forwards
         assert generation["num_layers_fallback"] == 8 * forwards
-        assert generation["num_hits"] + generation["num_disk_loads"] == generation["num_routed"]
-        loads = sum(row[phase]["num_disk_loads"] for phase in ("prefill", "decode", "verify") if row[phase])
-        assert loads <= row["reader_completed"] == row["reader_submitted"]
+        late = generation["num_misses_predicted_late"]
+        assert generation["num_hits"] + generation["num_disk_loads"] + late == generation["num_routed"]
+        phases = [row[phase] for phase in ("prefill", "decode", "verify") if row[phase]]
+        read = sum(phase["num_disk_loads"] + phase["num_prefetch_loads"] for phase in phases)
+        assert read == row["reader_completed"] == row["reader_submitted"] - row["reader_cancelled"]
         assert row["verify"] is None or row["path"] == "speculative"
+
+
+def test_what_was_foreseen_is_told_by_repeat_and_by_layer(tables):
+    for row in tables["repeats"]:
+        generation = row["decode"] if row["path"] == "greedy" else row["verify"]
+        assert row["num_predictions"] <= 7 * generation["num_forwards"]
+        assert 0.4 < row["predict_recall_ratio"] <= 1
+        assert generation["num_prefetch_hits"] > 0
+        assert 0 < row["prefetch_window_n"] <= generation["num_prefetch_submitted"]
+        parts = row["promote_take_host_s"] + row["promote_route_host_s"] + row["promote_place_host_s"]
+        assert parts == pytest.approx(row["promote_host_s"])
+        if row["instrumented"]:
+            layers = _of(tables["layers"], prompt_id=row["prompt_id"], path=row["path"])
+            assert all(layer["num_predictions"] is None for layer in layers if layer["layer"] == 0)
+            for name in ("num_prefetch_hits", "num_prefetch_submitted", "num_misses_predicted_late"):
+                assert sum(layer[name] or 0 for layer in layers) == generation[name]
+            ranks = np.sum([layer["num_right_by_rank"] for layer in layers if layer["num_right_by_rank"]], axis=0)
+            assert ranks[0] > ranks[-1] > 0
+
+
+def test_a_trial_decides_and_is_stored_where_the_task_leaves_it_open(cache_directory):
+    task = replace(TASK, prompts=TASK.prompts[:1], prefetch="auto", protocol=replace(TASK.protocol, repeats=1))
+    found = run_task(task, LABELS, cache_directory)
+    (run,) = found["runs"].to_pylist()
+    assert run["prefetch_trial_on_s"] > 0
+    assert run["prefetch_trial_off_s"] > 0
+    faster = run["prefetch_trial_on_s"] < run["prefetch_trial_off_s"] * (1 - MIN_GAIN_RATIO)
+    assert run["prefetch"] == ("on" if faster else "off")
+    for row in found["repeats"].to_pylist():
+        assert (row["num_predictions"] is None) == (run["prefetch"] == "off")
+        generation = row["decode"] or row["verify"]
+        assert (generation["num_misses_unpredicted"] is None) == (run["prefetch"] == "off")
+
+
+@pytest.mark.parametrize(("on_s", "kept"), [(1.0, False), (0.98, False), (0.96, True), (1.5, False)])
+def test_prefetch_is_kept_only_where_it_gains(make_target, on_s: float, kept: bool):
+    target = make_target(20)
+    seen = []
+
+    def run(target, request):
+        seen.append(target.pools[0].prefetcher is not None)
+        return on_s if seen[-1] else 1.0
+
+    decision = try_prefetch(
+        target, Request(prompt_ids=(1,), max_tokens=2, stop_ids=frozenset(), prefill_chunk_tokens=1), run=run
+    )
+    assert (decision.on, decision.trial_off_s, decision.trial_on_s) == (kept, 1.0, on_s)
+    assert (target.pools[0].prefetcher is not None) == kept
+    assert seen.count(True) == seen.count(False) == 4
 
 
 def test_no_repeat_hits_more_often_than_the_optimum_on_its_own_routing(tables):
@@ -173,13 +211,17 @@ def test_no_repeat_hits_more_often_than_the_optimum_on_its_own_routing(tables):
             assert row["num_hits_optimal"] is None
             continue
         phases = [row[phase] for phase in ("decode", "verify") if row[phase]]
-        hits, routed = (sum(phase[name] for phase in phases) for name in ("num_hits", "num_routed"))
+        hits, ahead, routed = (
+            sum(phase[name] for phase in phases) for name in ("num_hits", "num_prefetch_hits", "num_routed")
+        )
+        hits -= ahead  # what eviction kept, without what prefetch brought
         layers = _of(tables["layers"], prompt_id=row["prompt_id"], path=row["path"])
         assert 0 < hits < row["num_hits_optimal"] <= routed
         assert sum(layer["num_hits_optimal"] for layer in layers) == row["num_hits_optimal"]
         for index in range(8):
             own = _of(layers, layer=index)
-            assert sum(layer["num_hits"] for layer in own) <= sum(layer["num_hits_optimal"] for layer in own)
+            kept = sum(layer["num_hits"] - (layer["num_prefetch_hits"] or 0) for layer in own)
+            assert kept <= sum(layer["num_hits_optimal"] for layer in own)
 
 
 def test_steps_add_up_to_the_repeat(tables):
@@ -198,7 +240,8 @@ def test_steps_add_up_to_the_repeat(tables):
 
 def test_memory_adds_up_to_the_active_bytes_with_a_small_residual(tables):
     for row in tables["runs"]:
-        parts = row["weights_bytes"] + row["expert_pool_bytes"] + row["mtp_head_bytes"] + row["staging_bytes"]
+        parts = row["weights_bytes"] + row["expert_pool_bytes"] + row["mtp_head_bytes"]
+        assert row["staging_bytes"] <= 16 * 23040
         assert parts + row["unattributed_bytes"] == row["active_bytes"]
         assert row["expert_pool_bytes"] == 8 * 20 * 23040
         assert abs(row["unattributed_bytes"]) < 0.15 * row["active_bytes"]

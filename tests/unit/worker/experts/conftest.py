@@ -15,8 +15,9 @@ from worker.experts.counters import Telemetry
 from worker.experts.eviction import policy
 from worker.experts.file import ExpertFile
 from worker.experts.pool import LayerPool
-from worker.experts.reader import DemandReader
+from worker.experts.reader import Reader
 from worker.experts.slots import SlotArrays, Way
+from worker.experts.staging import StagingBuffers
 
 from .traces import Trace
 
@@ -50,9 +51,14 @@ def make_pool(expert_path: Path) -> Callable[..., LayerPool]:
         return LayerPool(
             layer=0,
             num_experts=32,
-            slots=SlotArrays(LAYOUT, num_slots, way=way),
+            slots=SlotArrays(
+                LAYOUT,
+                num_slots,
+                way=way,
+                staging=None if way == "direct" else StagingBuffers(2, LAYOUT.payload_bytes),
+            ),
             file=ExpertFile(path, 0, LAYOUT),
-            reader=DemandReader(threads),
+            reader=Reader(threads),
             policy=policy(eviction),
             telemetry=Telemetry(),
         )

@@ -33,11 +33,11 @@ def test_the_cpu_backend_sees_writes_into_arrays():
 @pytest.mark.parametrize("way", ["direct", "staged"])
 def test_hits_and_loads_by_hand(make_pool: Callable[..., LayerPool], way: str):
     pool = make_pool(4, way=way)
-    assert pool.admit(np.array([1, 2])) == 0
-    assert pool.admit(np.array([2, 3])) == 1
-    assert pool.admit(np.array([4, 5])) == 0
+    assert pool.admit(np.array([1, 2])) == (0, 0)
+    assert pool.admit(np.array([2, 3])) == (1, 0)
+    assert pool.admit(np.array([4, 5])) == (0, 0)
     assert set(pool.expert_at.tolist()) == {2, 3, 4, 5}
-    assert pool.admit(np.array([2, 3, 4, 5])) == 4
+    assert pool.admit(np.array([2, 3, 4, 5])) == (4, 0)
     _check_bytes(pool)
 
 
@@ -69,7 +69,7 @@ def test_invariants_hold_after_random_operations(
         elif name == "admit" and pool.fits(experts):
             pinned = np.flatnonzero(pool.pinned)
             before = set(pool.expert_at.tolist()) & chosen
-            assert pool.admit(experts) == len(before)
+            assert pool.admit(experts) == (len(before), 0)
             assert (pool.slot_of[experts] != ABSENT).all()
             assert (pool.slot_of[pinned] != ABSENT).all()
         elif name == "pin" and int(pool.pinned.sum()) + len(chosen) + 3 <= num_slots:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -110,6 +112,7 @@ def test_a_target_that_is_let_go_frees_its_slots_at_once(demo):
     from worker.model.build import EngineSettings, build_target
 
     settings = EngineSettings(slots_per_layer=64, eviction="lru", reader_threads=1, read_path="auto")
+    gc.collect()
     mx.clear_cache()
     before = mx.get_active_memory()
     target = build_target(demo.directory, demo.manifest, settings)

@@ -25,8 +25,8 @@ def _request(tokenizer, text: str) -> Request:
     )
 
 
-def _target(demo, slots: int | tuple[int, ...], eviction: str = "lru", read_path: ReadPath = "auto"):
-    chosen = EngineSettings(slots_per_layer=slots, eviction=eviction, reader_threads=2, read_path=read_path)
+def _target(demo, slots: int | tuple[int, ...], eviction: str = "lru", read_path: ReadPath = "auto", **more):
+    chosen = EngineSettings(slots_per_layer=slots, eviction=eviction, reader_threads=2, read_path=read_path, **more)
     return build_target(demo.directory, demo.manifest, chosen)
 
 
@@ -46,12 +46,23 @@ def resident_ids(demo, tokenizer):
     num_pinned=st.sampled_from([0, 0, 5]),
     read_path=st.sampled_from(["auto", "staged"]),
     text=st.sampled_from([CODE, PROSE]),
+    prefetch=st.booleans(),
+    reading=st.fixed_dictionaries(
+        {
+            "prefetch_ranks": st.integers(1, 6),
+            "queue_depth": st.sampled_from([2, 5, 16]),
+            "bypass_page_cache": st.booleans(),
+            "keep_warm": st.booleans(),
+        }
+    ),
 )
-def test_any_policy_and_any_split(demo, tokenizer, resident_ids, eviction, width, extra, num_pinned, read_path, text):
+def test_any_policy_split_and_way_of_reading(
+    demo, tokenizer, resident_ids, eviction, width, extra, num_pinned, read_path, text, prefetch, reading
+):
     """Width 0 stands for the greedy path. Each layer has its floor, beside what is pinned, and some slots more."""
     floor = 4 * max(width, 1) + num_pinned
     slots = tuple(min(64, floor + more) for more in extra)
-    target = _target(demo, slots, eviction, read_path)
+    target = _target(demo, slots, eviction, read_path, prefetch=prefetch, **reading)
     assert tuple(pool.num_slots for pool in target.pools) == slots
     if num_pinned:
         for pool in target.pools:
