@@ -108,7 +108,7 @@ class LayerPool:
     def device_map(self) -> mx.array:
         """The slot of every expert as the device sees it now; an absent expert has slot 0. Shapes: [num_experts]."""
         if self._device_map is None:
-            self._device_map = mx.array(np.maximum(self.slot_of, 0).astype(np.uint32))
+            self._device_map = self.slots.map_experts(self.slot_of)
         return self._device_map
 
     def used(self, experts: Experts) -> None:
@@ -178,7 +178,6 @@ class LayerPool:
         self._state, victims = self._policy.evict(self._state, candidates, num_victims)
         freed = self.slot_of[victims]
         self.slot_of[victims] = ABSENT
-        self._device_map = None
         self.expert_at[freed] = ABSENT
         return np.concatenate([free, freed])
 
@@ -203,7 +202,7 @@ class LayerPool:
         self._promote(slot_for, there, late)
         self.slot_of[experts] = slots
         self.expert_at[slots] = experts
-        self._device_map = None
+        self._device_map = self.slots.map_experts(self.slot_of)
         self.telemetry.current.read_wait_s += self._clock() - start
 
     def _read(self, slot_for: dict[int, int], on_submitted: Callable[[], None] | None = None) -> None:

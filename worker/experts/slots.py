@@ -14,6 +14,7 @@ from typing import Literal
 
 import mlx.core as mx
 import numpy as np
+from numpy.typing import NDArray
 
 from worker.checkpoint.layout import RecordLayout
 from worker.checkpoint.prepare import MLX_DTYPES
@@ -69,6 +70,9 @@ class SlotArrays:
             self._views = [(host_bytes(self.arrays[part.name]), part.nbytes) for part in layout.parts]
         self._addresses = [address_of(view) for view, _ in self._views]
         self._arriving: dict[int, StagingBuffer] = {}
+        self._map: mx.array | None = None
+        self._map_view = memoryview(bytearray())
+        self._map_pinned: memoryview | None = None
 
     @property
     def nbytes(self) -> int:
@@ -106,6 +110,29 @@ class SlotArrays:
                 parts.append((first, base + slot * part.nbytes + first - part.offset, last - first))
         assert self._copier is not None
         self._copier.copy(record, parts)
+
+    def map_experts(self, slot_of: NDArray[np.int32]) -> mx.array:
+        """The slot of every expert for the device; an absent expert has slot 0. Shapes: [num_experts].
+
+        Where records are read in place or carried, the map is one array that is written in place like a slot: whoever asks
+        for a new map must know that nothing un-evaluated reads the old one.
+        """
+        slots = np.maximum(slot_of, 0).astype(np.uint32)
+        if self._way == "staged":
+            return mx.array(slots)
+        if self._map is None:
+            self._map = mx.array(slots)
+            mx.eval(self._map)
+            self._map_view = host_bytes(self._map)
+            if self._way == "copied" and self._copier is not None:
+                self._map_pinned = self._copier.allocate(slots.nbytes)
+        elif self._map_pinned is None:
+            self._map_view[:] = slots.tobytes()
+        else:
+            assert self._copier is not None
+            self._map_pinned[:] = slots.tobytes()
+            self._copier.copy(self._map_pinned, [(0, address_of(self._map_view), slots.nbytes)])
+        return self._map
 
     def settle(self) -> None:
         """Bring what was read into the slots, where reading did not, and free the buffers. Mutates: the arrays."""

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import mlx.core as mx
+import numpy as np
 from mlx_lm.models.qwen3_next import Model, ModelArgs, Qwen3NextSparseMoeBlock
 from mlx_lm.utils import load_model
 
@@ -23,7 +24,7 @@ from worker.experts.file import ExpertFile
 from worker.experts.pool import LayerPool
 from worker.experts.prefetch import Prefetcher
 from worker.experts.reader import Reader
-from worker.experts.routing import RoutingMode
+from worker.experts.routing import MissEstimates, RoutingMode
 from worker.experts.slots import SlotArrays, Way, writes_are_visible
 from worker.experts.staging import StagingBuffers
 from worker.measure.host import parameter_bytes
@@ -31,7 +32,7 @@ from worker.model.foresight import NextRouter
 from worker.model.forward import LayerwiseForward, measure_read_cost
 from worker.model.keep_warm import KeepWarm
 from worker.model.recurrent import PositionalGatedDeltaNet
-from worker.model.streaming_moe import RoutedExpertsPlaceholder, StreamingSwitchGLU
+from worker.model.streaming_moe import RoutedExpertsPlaceholder, StreamingMoeBlock, StreamingSwitchGLU
 from worker.model.target import Target
 
 EXPERTS_ATTRIBUTE = "switch_mlp"
@@ -52,6 +53,8 @@ class EngineSettings:
     prefetch: bool = False
     prefetch_ranks: int = 6
     keep_warm: bool = False
+    overlap: bool | None = None
+    """Whether the device works on while the host waits; None: where it is not the host's own processor."""
     group_limit: int | None = None
     """Most layers whose routing the host reads together; 1: each by itself; None: as many as pay."""
     read_cost_s: float | None = None
@@ -81,7 +84,8 @@ def build_target(directory: Path, manifest: Manifest, settings: EngineSettings) 
     way, copier = _choose_way(settings.read_path, visible)
     model = _load_trunk(directory)
     weights_bytes = parameter_bytes(model)
-    telemetry, mode = Telemetry(), RoutingMode()
+    telemetry = Telemetry()
+    mode = RoutingMode(MissEstimates(np.zeros(len(model.layers))), overlap=_overlaps(settings))
     reader = Reader(
         settings.reader_threads,
         queue_depth=settings.queue_depth,
@@ -162,6 +166,11 @@ def _look_ahead(model: Model, pools: list[LayerPool], experts_per_token: int) ->
             streaming.next_router = NextRouter(router, following, experts_per_token)
 
 
+def _overlaps(settings: EngineSettings) -> bool:
+    on_cpu = mx.default_device() == mx.Device(mx.cpu)
+    return not on_cpu if settings.overlap is None else settings.overlap
+
+
 def _group_limit(settings: EngineSettings) -> int | None:
     """On the CPU backend a read costs next to nothing, and reading later only risks work: one layer at a time."""
     on_cpu = mx.default_device() == mx.Device(mx.cpu)
@@ -207,5 +216,6 @@ def _streaming_model(args: ModelArgs) -> Model:
         if layer.is_linear:
             layer.linear_attn = PositionalGatedDeltaNet(args)
         if isinstance(layer.mlp, Qwen3NextSparseMoeBlock):
+            layer.mlp = StreamingMoeBlock(args)
             setattr(layer.mlp, EXPERTS_ATTRIBUTE, RoutedExpertsPlaceholder())
     return model

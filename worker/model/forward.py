@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import mlx.core as mx
 import numpy as np
@@ -25,30 +24,9 @@ from worker.model.cache import LayerCache, TargetCache, restore_layer, snapshot_
 from worker.model.groups import GroupCosts, group_end
 
 _ADAPT = 0.1
-"""Weight of the newest forward in the running estimates."""
+"""Weight of the newest group in the running estimate of a layer's cost."""
 _NO_GROUPS = 1
 _KERNELS_PER_LAYER = 40
-
-
-@dataclass(slots=True)
-class MissEstimates:
-    """How often each layer met an absent expert lately, by forward width.
-
-    Starts pessimistic, so that streaming layers are read one by one; a layer that holds all its experts never misses.
-    """
-
-    start: NDArray[np.float64]
-    width: int = 1
-    """Width of the forward that runs now."""
-    by_width: dict[int, NDArray[np.float64]] = field(default_factory=dict)
-
-    def of(self, width: int) -> NDArray[np.float64]:
-        return self.by_width.setdefault(width, self.start.copy())
-
-    def admitted(self, layer: int, num_experts: int, num_hits: int) -> None:
-        """A layer of the current forward used these distinct experts, of which so many were resident."""
-        estimates = self.of(self.width)
-        estimates[layer] += _ADAPT * (float(num_hits < num_experts) - estimates[layer])
 
 
 class LayerwiseForward:
@@ -69,7 +47,7 @@ class LayerwiseForward:
         self._pool_of = {pool.layer: pool for pool in pools}
         self._read_s, self._layer_s = read_s, read_s
         self.group_limit = group_limit
-        self.misses = MissEstimates(np.zeros(len(model.layers)))
+        self.misses = mode.misses
         for pool in pools:
             # Not a method of this object: pool and forward would keep each other, and the slots, alive.
             pool.on_admit = self.misses.admitted

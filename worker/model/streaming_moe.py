@@ -16,6 +16,7 @@ from functools import partial
 import mlx.core as mx
 import numpy as np
 from mlx import nn
+from mlx_lm.models.qwen3_next import Qwen3NextSparseMoeBlock
 from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchGLU
 from numpy.typing import NDArray
 
@@ -30,6 +31,25 @@ class RoutedExpertsPlaceholder(nn.Module):
 
     def __call__(self, x: mx.array, indices: mx.array) -> mx.array:  # noqa: ARG002 - the signature it stands for
         raise AssertionError("the routed experts were not installed")
+
+
+class StreamingMoeBlock(Qwen3NextSparseMoeBlock):
+    """mlx-lm's MoE block, which on request submits what does not depend on the host before the host is asked."""
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """Shapes: [1, width, hidden] -> [1, width, hidden]. mlx-lm's own operations, submitted in another order."""
+        routed: StreamingSwitchGLU = self.switch_mlp  # type: ignore[assignment]
+        if not routed.overlaps:
+            return super().__call__(x)
+        gates = mx.softmax(self.gate(x), axis=-1, precise=True)
+        indices = mx.argpartition(gates, kth=-self.top_k, axis=-1)[..., -self.top_k :]
+        scores = mx.take_along_axis(gates, indices, axis=-1)
+        if self.norm_topk_prob:
+            scores = scores / scores.sum(axis=-1, keepdims=True)
+        shared = mx.sigmoid(self.shared_expert_gate(x)) * self.shared_expert(x)
+        output = (routed(x, indices, beside=(scores, shared)) * scores[..., None]).sum(axis=-2) + shared
+        mx.async_eval(output)
+        return output
 
 
 class StreamingSwitchGLU(SwitchGLU):
@@ -51,26 +71,36 @@ class StreamingSwitchGLU(SwitchGLU):
         self.next_router: NextRouter | None = None
         """Predicts for the layer that comes next, where that one streams."""
 
-    def __call__(self, x: mx.array, indices: mx.array) -> mx.array:
-        """Shapes: x [1, width, hidden], indices [1, width, k] -> [1, width, k, hidden]."""
+    @property
+    def overlaps(self) -> bool:
+        """Whether this layer asks the host in this forward while the device could work on."""
+        return self._routing.overlap and not self._routing.optimistic and not self._pool.holds_all
+
+    def __call__(self, x: mx.array, indices: mx.array, beside: tuple[mx.array, ...] = ()) -> mx.array:
+        """Shapes: x [1, width, hidden], indices [1, width, k] -> [1, width, k, hidden].
+
+        Where the device is to work while the host waits, it computes `beside`, and a guess on the slot map.
+        """
         pool = self._pool
         if pool.holds_all:
             pool.telemetry.defer(pool.layer, indices)
             return super().__call__(x, indices)
         if self._routing.optimistic:
             self._routing.left_behind.append((pool, indices))
-            output = super().__call__(x, pool.device_map()[indices])
-            pool.will_be_read_by(output)
-            return output
-        ids, submit = self._read(x, indices)
+            return self._on_slot_map(x, indices)
+        ahead = self.next_router if self.next_router is not None and self.next_router.wants() else None
+        wanted = indices if ahead is None else mx.concatenate([indices, ahead.predict(x)], axis=-1)
+        guess = self._submit(x, indices, wanted, beside) if self._routing.overlap else None
+        found = self._read(wanted)
+        ids, predicted = found[:, : indices.shape[-1]], found[:, indices.shape[-1] :]
         experts = distinct(ids, pool.num_experts)
         if pool.prefetcher is not None:
             pool.prefetcher.compare(pool.layer, ids, experts)
         if experts.size <= pool.num_slots and pool.fits(experts):
-            admitted = pool.admit(experts, on_submitted=submit)
-            slots = mx.array(pool.slot_of[ids].astype(np.uint32)).reshape(indices.shape)
-            output = super().__call__(x, slots)
-            pool.will_be_read_by(output)
+            if guess is not None and (pool.slot_of[experts] == ABSENT).any():
+                guess = None
+            admitted = pool.admit(experts, on_submitted=None if ahead is None else partial(ahead.submit, predicted))
+            output = self._on_slot_map(x, indices) if guess is None else guess
         else:
             output, admitted = self._in_groups(x, ids, experts)
         pool.telemetry.routed(
@@ -83,22 +113,27 @@ class StreamingSwitchGLU(SwitchGLU):
         )
         return output
 
-    def _read(self, x: mx.array, indices: mx.array) -> tuple[NDArray[np.int64], Callable[[], None] | None]:
-        """The routed ids on the host, and with them, in the same read, what the next layer will probably want.
+    def _on_slot_map(self, x: mx.array, indices: mx.array) -> mx.array:
+        """Compute on the slots that the map names. Right if every expert is resident. Mutates: the pool's note of it."""
+        output = super().__call__(x, self._pool.device_map()[indices])
+        self._pool.will_be_read_by(output)
+        return output
 
-        Shapes: -> [width, k]. What is returned with it has that read ahead.
-        """
-        ahead = self.next_router if self.next_router is not None and self.next_router.wants() else None
+    def _submit(
+        self, x: mx.array, indices: mx.array, wanted: mx.array, beside: tuple[mx.array, ...]
+    ) -> mx.array | None:
+        """Have the device compute first what the host waits for, then the rest; return the guess, where one is made."""
+        mx.async_eval(wanted)
+        guess = self._on_slot_map(x, indices) if self._routing.expects_hits(self._pool.layer) else None
+        mx.async_eval(*beside, *([] if guess is None else [guess]))
+        return guess
+
+    def _read(self, wanted: mx.array) -> NDArray[np.int64]:
+        """What the host asked for. Shapes: [1, width, n] -> [width, n]."""
         start = self._clock()
-        if ahead is None:
-            ids = np.array(indices).astype(np.int64).reshape(-1, indices.shape[-1])
-            submit = None
-        else:
-            both = np.array(mx.concatenate([indices, ahead.predict(x)], axis=-1)).astype(np.int64)[0]
-            ids, predicted = both[:, : indices.shape[-1]], both[:, indices.shape[-1] :]
-            submit = partial(ahead.submit, predicted)
+        found = np.array(wanted).astype(np.int64)[0]
         self._pool.telemetry.current.route_wait_s += self._clock() - start
-        return ids, submit
+        return found
 
     def _in_groups(self, x: mx.array, ids: NDArray[np.int64], experts: NDArray[np.int64]) -> tuple[mx.array, Admitted]:
         """Run a forward that routes to more experts than fit at once: one group of experts after another.

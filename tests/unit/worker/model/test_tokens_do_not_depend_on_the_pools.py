@@ -53,6 +53,7 @@ def resident_ids(demo, tokenizer):
             "queue_depth": st.sampled_from([2, 5, 16]),
             "bypass_page_cache": st.booleans(),
             "keep_warm": st.booleans(),
+            "overlap": st.booleans(),
         }
     ),
 )
