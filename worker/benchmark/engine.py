@@ -116,12 +116,22 @@ class ArmSummary:
 
 
 def interleave(
-    arms: list[Arm], prompt: Ids, ids_of_round: list[Ids], *, on_round: Callable[[int], None] = lambda done: None
+    arms: list[Arm],
+    prompt: Ids,
+    ids_of_round: list[Ids],
+    *,
+    settled: bool = True,
+    on_round: Callable[[int], None] = lambda done: None,
 ) -> list[ArmSummary]:
-    """Run every arm once per round, after an unmeasured round on the first ids; the first arm is the reference."""
+    """Run every arm once per round; the first arm is the reference.
+
+    An unmeasured pass over all rounds goes before, so that no expert is met for the first time; unless `settled` is false:
+    then over the first round only.
+    """
     samples: dict[str, list[Sample]] = {arm.name: [] for arm in arms}
     for arm in arms:
-        run_forced(arm, prompt, ids_of_round[0])
+        for ids in ids_of_round if settled else ids_of_round[:1]:
+            run_forced(arm, prompt, ids)
     for done, ids in enumerate(ids_of_round):
         for arm in arms if done % 2 == 0 else reversed(arms):
             samples[arm.name].append(run_forced(arm, prompt, ids))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import threading
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -24,6 +25,13 @@ class CudaCopier:
     def __init__(self) -> None:
         """Raises: OSError when the CUDA runtime cannot be loaded."""
         self._runtime = _load_runtime()
+        self._runtime.cudaMemcpyAsync.argtypes = (
+            ctypes.c_void_p,
+            ctypes.c_void_p,
+            ctypes.c_size_t,
+            ctypes.c_int,
+            ctypes.c_void_p,
+        )
         self._streams = threading.local()
 
     def allocate(self, nbytes: int) -> memoryview:
@@ -33,19 +41,15 @@ class CudaCopier:
         assert pointer.value is not None
         return memoryview((ctypes.c_char * nbytes).from_address(pointer.value)).cast("B")
 
-    def copy(self, source: memoryview, parts: list[tuple[int, int, int]]) -> None:
-        """Copy from pinned memory and wait until all is there. Parts: (offset in it, address on the device, bytes)."""
-        base, stream = address_of(source), self._stream()
-        for offset, address, nbytes in parts:
-            self._check(
-                self._runtime.cudaMemcpyAsync(
-                    ctypes.c_void_p(address),
-                    ctypes.c_void_p(base + offset),
-                    ctypes.c_size_t(nbytes),
-                    _HOST_TO_DEVICE,
-                    stream,
-                )
-            )
+    def copy(self, parts: Iterable[tuple[memoryview, int, int, int]]) -> None:
+        """Copy from pinned memory and wait until all is there.
+
+        Parts: (memory, offset in it, address on the device, bytes). One thread does it for all records at once: the calls are
+        many and short, and several threads would spend their time handing the interpreter's lock around.
+        """
+        stream, copy = self._stream(), self._runtime.cudaMemcpyAsync
+        for memory, offset, address, nbytes in parts:
+            self._check(copy(address, address_of(memory) + offset, nbytes, _HOST_TO_DEVICE, stream))
         self._check(self._runtime.cudaStreamSynchronize(stream))
 
     def _stream(self) -> ctypes.c_void_p:

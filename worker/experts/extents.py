@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 MIN_OPERATION_BYTES = 256 << 10
 """Less than this costs more to hand over to a thread than to read."""
+MIN_PIECE_BYTES = 512 << 10
+"""A record is not cut smaller: beyond this, more pieces cost more turns of the interpreter than they save in reading."""
 MAX_OPERATION_BYTES = 8 << 20
 """More than this per thread gains nothing and makes the last one late."""
 PIECE_ALIGNMENT = 16384
@@ -41,7 +43,7 @@ def plan_reads(experts: Sequence[int], payload_bytes: int, num_threads: int) -> 
     share = -(-len(experts) * payload_bytes // num_threads)
     target = min(max(share, MIN_OPERATION_BYTES), MAX_OPERATION_BYTES)
     if payload_bytes > target:
-        pieces = payload_bytes // target
+        pieces = max(1, payload_bytes // max(target, MIN_PIECE_BYTES))
         step = -(-payload_bytes // (pieces * PIECE_ALIGNMENT)) * PIECE_ALIGNMENT
         return [
             ((Segment(index, start, min(start + step, payload_bytes)),),)

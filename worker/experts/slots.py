@@ -89,27 +89,15 @@ class SlotArrays:
             return _InPlace([view[slot * n : (slot + 1) * n] for view, n in self._views])
         assert self._staging is not None
         buffer = self._arriving[slot] = self._staging.acquire()
-        return buffer if self._way == "staged" else _Carried(self, slot, buffer)
+        return buffer
 
     def place(self, slot: int, record: memoryview) -> None:
         """Copy a record that was read elsewhere into a slot. On the way `copied` it must lie in pinned memory."""
-        if self._way == "copied":
-            self.carry(slot, record, 0, record.nbytes)
-        elif self._way == "direct":
+        if self._way == "direct":
             for (view, n), part in zip(self._views, self._layout.parts, strict=True):
                 view[slot * n : (slot + 1) * n] = record[part.offset : part.offset + n]
         else:
-            self._upload({slot: record})
-
-    def carry(self, slot: int, record: memoryview, start: int, end: int) -> None:
-        """Have the copy engine bring the bytes from `start` to `end` of a record into a slot, and wait for it."""
-        parts = []
-        for part, base in zip(self._layout.parts, self._addresses, strict=True):
-            first, last = max(start, part.offset), min(end, part.offset + part.nbytes)
-            if first < last:
-                parts.append((first, base + slot * part.nbytes + first - part.offset, last - first))
-        assert self._copier is not None
-        self._copier.copy(record, parts)
+            self._bring({slot: record})
 
     def map_experts(self, slot_of: NDArray[np.int32]) -> mx.array:
         """The slot of every expert for the device; an absent expert has slot 0. Shapes: [num_experts].
@@ -131,13 +119,13 @@ class SlotArrays:
         else:
             assert self._copier is not None
             self._map_pinned[:] = slots.tobytes()
-            self._copier.copy(self._map_pinned, [(0, address_of(self._map_view), slots.nbytes)])
+            self._copier.copy([(self._map_pinned, 0, address_of(self._map_view), slots.nbytes)])
         return self._map
 
     def settle(self) -> None:
         """Bring what was read into the slots, where reading did not, and free the buffers. Mutates: the arrays."""
-        if self._way == "staged" and self._arriving:
-            self._upload({slot: buffer.memory for slot, buffer in self._arriving.items()})
+        if self._arriving:
+            self._bring({slot: buffer.memory for slot, buffer in self._arriving.items()})
         self.discard()
 
     def discard(self) -> None:
@@ -152,6 +140,18 @@ class SlotArrays:
         rows = [mx.contiguous(self.arrays[part.name][slot]) for part in self._layout.parts]
         mx.eval(rows)
         return b"".join(host_bytes(row).tobytes() for row in rows)
+
+    def _bring(self, records: dict[int, memoryview]) -> None:
+        """Move whole records into their slots."""
+        if self._way == "staged":
+            self._upload(records)
+            return
+        assert self._copier is not None
+        self._copier.copy(
+            (record, part.offset, base + slot * part.nbytes, part.nbytes)
+            for slot, record in records.items()
+            for part, base in zip(self._layout.parts, self._addresses, strict=True)
+        )
 
     def _upload(self, records: dict[int, memoryview]) -> None:
         slots = mx.array(list(records))
@@ -175,18 +175,3 @@ class _InPlace:
 
     def arrived(self, start: int, end: int) -> None:
         """Nothing to do: it is there."""
-
-
-class _Carried:
-    """A pinned buffer whose bytes go on to the slot as they come."""
-
-    __slots__ = ("_buffer", "_slot", "_slots")
-
-    def __init__(self, slots: SlotArrays, slot: int, buffer: StagingBuffer) -> None:
-        self._slots, self._slot, self._buffer = slots, slot, buffer
-
-    def buffers(self) -> Buffers:
-        return self._buffer.buffers()
-
-    def arrived(self, start: int, end: int) -> None:
-        self._slots.carry(self._slot, self._buffer.memory, start, end)

@@ -30,6 +30,7 @@ from worker.experts.staging import StagingBuffers
 from worker.measure.host import parameter_bytes
 from worker.model.foresight import NextRouter
 from worker.model.forward import LayerwiseForward, measure_read_cost
+from worker.model.groups import GroupTimes
 from worker.model.keep_warm import KeepWarm
 from worker.model.recurrent import PositionalGatedDeltaNet
 from worker.model.streaming_moe import RoutedExpertsPlaceholder, StreamingMoeBlock, StreamingSwitchGLU
@@ -58,7 +59,7 @@ class EngineSettings:
     group_limit: int | None = None
     """Most layers whose routing the host reads together; 1: each by itself; None: as many as pay."""
     read_cost_s: float | None = None
-    """What a host read is taken to cost when groups are chosen; None: measured when the model is built."""
+    """What a host read is taken to cost when groups are chosen, for good; None: measured, and learnt from what runs."""
 
     def slots_of(self, num_layers: int) -> tuple[int, ...]:
         """The slots of each MoE layer, in order."""
@@ -144,7 +145,7 @@ def build_target(directory: Path, manifest: Manifest, settings: EngineSettings) 
             tuple(pools),
             mode,
             telemetry,
-            read_s=_read_cost(settings, pools),
+            times=GroupTimes(_read_cost(settings, pools), learns=settings.read_cost_s is None),
             group_limit=_group_limit(settings),
         ),
         weights_bytes=weights_bytes,

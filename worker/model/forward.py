@@ -21,10 +21,8 @@ from worker.experts.counters import Telemetry
 from worker.experts.pool import ABSENT, LayerPool, distinct
 from worker.experts.routing import RoutingMode
 from worker.model.cache import LayerCache, TargetCache, restore_layer, snapshot_layer
-from worker.model.groups import GroupCosts, group_end
+from worker.model.groups import GroupTimes, group_end
 
-_ADAPT = 0.1
-"""Weight of the newest group in the running estimate of a layer's cost."""
 _NO_GROUPS = 1
 _KERNELS_PER_LAYER = 40
 
@@ -39,13 +37,13 @@ class LayerwiseForward:
         mode: RoutingMode,
         telemetry: Telemetry,
         *,
-        read_s: float,
+        times: GroupTimes,
         group_limit: int | None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._model, self._mode, self._telemetry, self._clock = model, mode, telemetry, clock
         self._pool_of = {pool.layer: pool for pool in pools}
-        self._read_s, self._layer_s = read_s, read_s
+        self.times = times
         self.group_limit = group_limit
         self.misses = mode.misses
         for pool in pools:
@@ -59,12 +57,12 @@ class LayerwiseForward:
         x = backbone.embed_tokens(tokens[None])
         masks = self._masks(x, cache)
         self.misses.width = tokens.shape[0]
-        limit = self.group_limit if grouped else _NO_GROUPS
+        limit = self.group_limit if grouped and self.group_limit != _NO_GROUPS and self.times.allow() else _NO_GROUPS
         layer, num_layers = 0, len(cache.layers)
         while layer < num_layers:
             end = self._group_end(layer, limit)
             if end == layer + 1:
-                x = self._model.layers[layer](x, masks[layer], cache.layers[layer])
+                x = self._run_alone(x, layer, masks, cache, learn=grouped)
                 layer = end
             else:
                 x, layer = self._run_group(x, layer, end, masks, cache)
@@ -74,7 +72,18 @@ class LayerwiseForward:
         if limit == _NO_GROUPS:
             return layer + 1
         estimates = self.misses.of(self.misses.width)
-        return group_end(layer, estimates.tolist(), GroupCosts(read_s=self._read_s, layer_s=self._layer_s), limit=limit)
+        return group_end(layer, estimates.tolist(), self.times.costs, limit=limit)
+
+    def _run_alone(
+        self, x: mx.array, layer: int, masks: list[mx.array | None], cache: TargetCache, *, learn: bool
+    ) -> mx.array:
+        """Run one layer; a prompt's chunks say nothing about what a layer of a generation costs."""
+        counters, began = self._telemetry.current, self._clock()
+        before = counters.num_routed - counters.num_hits
+        x = self._model.layers[layer](x, masks[layer], cache.layers[layer])
+        if learn and layer in self._pool_of and counters.num_routed - counters.num_hits == before:
+            self.times.layer_ran_alone(self._clock() - began)
+        return x
 
     def _run_group(
         self, x: mx.array, start: int, end: int, masks: list[mx.array | None], cache: TargetCache
@@ -88,14 +97,16 @@ class LayerwiseForward:
                 inputs.append(x)
                 before.append(snapshot_layer(cache.layers[layer]))
                 x = self._model.layers[layer](x, masks[layer], cache.layers[layer])
+                if self._mode.overlap:
+                    mx.async_eval(x)
         finally:
             self._mode.optimistic = False
         routed = self._mode.take()
         if not routed:
             return x, end
         ids = self._read(x, routed)
-        self._adapt_cost((self._clock() - began - self._read_s) / (end - start))
         missed = self._settle(routed, ids)
+        self.times.group_ran(end - start, (end if missed is None else missed) - start, self._clock() - began)
         if missed is None:
             return x, end
         for layer in range(missed, end):
@@ -133,9 +144,6 @@ class LayerwiseForward:
                 fast=True,
             )
         return None
-
-    def _adapt_cost(self, layer_s: float) -> None:
-        self._layer_s += _ADAPT * (max(layer_s, 0.0) - self._layer_s)
 
     def _masks(self, x: mx.array, cache: TargetCache) -> list[mx.array | None]:
         """Full attention is causal; recurrent layers need no mask without padding."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.experts.extents import MAX_OPERATION_BYTES, MIN_OPERATION_BYTES, PIECE_ALIGNMENT, plan_reads
+from worker.experts.extents import MAX_OPERATION_BYTES, MIN_PIECE_BYTES, PIECE_ALIGNMENT, plan_reads
 
 MIB = 1 << 20
 
@@ -34,17 +34,17 @@ def test_every_byte_is_in_exactly_one_segment(experts: set[int], payload_bytes: 
 
 
 def test_one_large_record_is_cut_for_all_threads():
-    operations = plan_reads([7], 1_769_472, 4)
+    operations = plan_reads([7], 1_769_472, 3)
     assert [(o[0][0].start, o[0][0].end) for o in operations] == [
-        (0, 442_368),
-        (442_368, 884_736),
-        (884_736, 1_327_104),
-        (1_327_104, 1_769_472),
+        (0, 589_824),
+        (589_824, 1_179_648),
+        (1_179_648, 1_769_472),
     ]
 
 
 def test_a_piece_is_never_too_small_to_hand_over():
-    assert len(plan_reads([7], 1_769_472, 64)) == 1_769_472 // MIN_OPERATION_BYTES
+    assert len(plan_reads([7], 1_769_472, 64)) == 1_769_472 // MIN_PIECE_BYTES == 3
+    assert len(plan_reads([7], MIN_PIECE_BYTES - 1, 64)) == 1
 
 
 def test_as_many_large_records_as_threads_stay_whole():
