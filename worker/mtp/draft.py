@@ -7,17 +7,19 @@ import mlx.core as mx
 from worker.mtp.head import MtpHead
 
 
-def draft(head: MtpHead, hidden: mx.array, pending: mx.array, num_draft_tokens: int) -> mx.array:
+def draft(head: MtpHead, state: mx.array, num_draft_tokens: int) -> tuple[mx.array, ...]:
     """Propose the tokens that follow the pending one.
 
-    Shapes: hidden [1, 1, hidden] of the position before the pending token, pending [1] -> [num_draft_tokens].
-    Mutates: the head's cache: one true entry, then one self-fed entry per further draft. Nothing is read on the host.
+    Shapes: state [1, 1, hidden], the head's G of its newest true entry -> `num_draft_tokens` times [1].
+    Mutates: the head's cache: one self-fed entry per draft but the first. Nothing is read on the host.
     """
-    state = head.extend(hidden, pending)
-    token = mx.argmax(head.logits(state)[0, -1:], axis=-1)
-    drafts = [token]
+    drafts = [best(head, state)]
     for _ in range(num_draft_tokens - 1):
-        state = head.feed_back(state, token)
-        token = mx.argmax(head.logits(state)[0, -1:], axis=-1)
-        drafts.append(token)
-    return mx.concatenate(drafts)
+        state = head.feed_back(state, drafts[-1])
+        drafts.append(best(head, state))
+    return tuple(drafts)
+
+
+def best(head: MtpHead, state: mx.array) -> mx.array:
+    """The token that the head thinks most probable. Shapes: state [1, 1, hidden] -> [1]."""
+    return mx.argmax(head.logits(state)[0, -1:], axis=-1)
