@@ -288,6 +288,8 @@ def _common_columns(
         "num_draft_tokens": task.num_draft_tokens,
         "verify_mode": task.verify_mode,
         "rollback": task.rollback,
+        "draft_policy": task.draft_policy,
+        "draft_confidence": task.draft_confidence,
         "slots_per_layer": session.slots_by_layer[0] if task.memory_budget_bytes is None else None,
         "memory_budget_bytes": task.memory_budget_bytes,
         "allocation": task.resolved_allocation,

@@ -104,7 +104,7 @@ def open_session(
         head=head,
         prompts=prompts,
         stop_ids=stop_ids if task.protocol.stop_at_eos else frozenset(),
-        speculation=Speculation(verify_width=task.verify_width, verify_mode=task.verify_mode, rollback=task.rollback),
+        speculation=_speculation(task),
         slots_by_layer=slots,
         times=LoadTimes(
             prepare_s=prepared_at - start,
@@ -160,6 +160,16 @@ def _settings(task: Task, slots: int | tuple[int, ...]) -> EngineSettings:
         reader_threads=task.reader_threads,
         read_path=task.read_path,
         group_limit=task.group_limit,
+    )
+
+
+def _speculation(task: Task) -> Speculation:
+    return Speculation(
+        verify_width=task.verify_width,
+        verify_mode=task.verify_mode,
+        rollback=task.rollback,
+        draft_policy=task.draft_policy,
+        draft_confidence=task.draft_confidence,
     )
 
 

@@ -2,9 +2,9 @@
 
 A step starts with one pending token (emitted, not yet seen by the target) and with what the target said since the head
 heard of it last: the hidden states of the positions before, and the token after each, the pending one last. One forward
-of the head takes all of it in and gives the first draft. The head proposes `verify_width - 1` tokens; the target scores
-the pending token and the proposals; the leading proposals that the target would have chosen itself are emitted, and its
-own next choice after them becomes the pending token.
+of the head takes all of it in and gives the first draft. The head proposes as many tokens as the draft policy lets it;
+the target scores the pending token and the proposals; the leading proposals that the target would have chosen itself are
+emitted, and its own next choice after them becomes the pending token.
 """
 
 from __future__ import annotations
@@ -15,39 +15,50 @@ from dataclasses import dataclass, field
 
 import mlx.core as mx
 
-from worker.contract.task import Rollback, VerifyMode
+from worker.contract.task import DraftPolicy, Rollback, VerifyMode
 from worker.decode.generation import Generation, Request, read_ids, truncated
 from worker.decode.prefill import prefill
 from worker.measure.stages import StageClock
 from worker.model.target import Target
 from worker.mtp.accept import num_accepted
 from worker.mtp.commit import NOT_COMMITTED, make_rewind
-from worker.mtp.draft import draft
+from worker.mtp.draft import Drafts, draft
 from worker.mtp.head import MtpHead
+from worker.mtp.policy import Gate, first_gate, most_drafts
 from worker.mtp.verify import verify
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speculation:
-    """How to speculate. `verify_width` counts the pending token and the drafts."""
+    """How to speculate. `verify_width` counts the pending token and the most drafts that a step may have."""
 
     verify_width: int
     verify_mode: VerifyMode
     rollback: Rollback
+    draft_policy: DraftPolicy = "fixed"
+    draft_confidence: float = 0.0
 
     @property
     def num_draft_tokens(self) -> int:
-        return self.verify_width - 1
+        return most_drafts(self.draft_policy, self.verify_width)
+
+    @property
+    def gate(self) -> Gate | None:
+        return first_gate(self.draft_policy, self.draft_confidence)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One verify step. `at_s`: seconds since decoding began, when its tokens were known.
 
+    `num_drafted` counts what was proposed, `num_withheld` (0 or 1) the draft after it that was made and not proposed.
+    `is_first_right` says of the first draft, proposed or withheld, whether the target chose it too; None without drafts.
     Nothing is committed after the last step: its tokens are known and no forward follows.
     """
 
     num_drafted: int
+    num_withheld: int
+    is_first_right: bool | None
     num_accepted: int
     num_emitted: int
     num_direct_commits: int
@@ -90,15 +101,15 @@ def speculate(
     decode_start = clock()
     steps: list[Step] = []
     while stop is None:
-        drafts: tuple[mx.array, ...] = ()
+        drafts = Drafts()
         if speculation.num_draft_tokens:
             with stages.stage("head_sync") as stage:
                 state = head.extend(hidden, following)[:, -1:]
                 stage.barrier(state, head.arrays())
             with stages.stage("draft") as stage:
-                drafts = draft(head, state, speculation.num_draft_tokens)
-                stage.barrier(drafts, head.arrays())
-        tokens = mx.concatenate([following[-1:], *drafts])
+                drafts = draft(head, state, speculation.num_draft_tokens, speculation.gate)
+                stage.barrier(drafts.made, head.arrays())
+        tokens = mx.concatenate([following[-1:], *drafts.proposed])
         rewind.before()
         with stages.stage("verify") as stage:
             verified, logits = verify(target, tokens, cache, speculation.verify_mode)
@@ -107,6 +118,7 @@ def speculate(
         with stages.stage("finalize"):
             mx.eval(tokens, choices)
             proposed, targets = read_ids(tokens)[1:], read_ids(choices)
+            first = [read_ids(token)[0] for token in drafts.made[:1]]
             accepted = num_accepted(proposed, targets)
             before = len(token_ids)
             token_ids, stop = truncated(token_ids + targets[: accepted + 1], request)
@@ -118,6 +130,8 @@ def speculate(
         steps.append(
             Step(
                 num_drafted=len(proposed),
+                num_withheld=len(drafts.made) - len(proposed),
+                is_first_right=first[0] == targets[0] if first else None,
                 num_accepted=accepted,
                 num_emitted=len(token_ids) - before,
                 num_direct_commits=committed.num_direct_commits,

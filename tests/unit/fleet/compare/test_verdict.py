@@ -117,6 +117,13 @@ def test_a_width_of_one_drafts_nothing_and_needs_no_check_of_the_head() -> None:
     assert flag_names(row_of(RunSpec(prompts=(STEADY,), verify_width=2, checks=checks))) == {"check_missing"}
 
 
+def test_a_policy_without_drafts_needs_no_check_of_the_head() -> None:
+    checks = {name: (3, 0) for name in CHECKS if name != "mtp_attachment"}
+    for policy, expected in (("off", set()), ("gated", {"check_missing"}), (None, {"check_missing"})):
+        row = row_of(RunSpec(prompts=(STEADY,), checks=checks, columns={"draft_policy": policy}))
+        assert flag_names(row) == expected, policy
+
+
 def test_a_row_measured_by_two_builds_is_flagged() -> None:
     row = row_of(
         RunSpec(prompts=(STEADY,), task_id="t1"),

@@ -7,6 +7,7 @@ from dataclasses import replace
 import mlx.core as mx
 import pytest
 
+from fleet.report.hardware import hardware_report
 from tests.conftest import CODE
 from worker.benchmark.run import RunLabels, run_task
 from worker.contract.errors import CheckpointError, TaskError
@@ -27,8 +28,6 @@ TASK = Task(
 
 NULL_IN_THIS_VERSION = {
     "runs": {
-        "draft_policy",
-        "draft_confidence",
         "queue_depth",
         "page_cache",
         "prefetch",
@@ -194,6 +193,28 @@ def test_steps_add_up_to_the_repeat(tables):
         accepted = sum(n * count for n, count in enumerate(row["accept_histogram"]))
         assert sum(row["num_accepted_by_position"]) == accepted
         assert (row["verify_s"] is None) == (not row["instrumented"])
+
+
+@pytest.mark.parametrize(("policy", "confidence"), [("gated", 0.5), ("gated", 1.0), ("off", 0.3)])
+def test_a_policy_with_fewer_drafts_is_counted_and_judged_by_what_it_did(cache_directory, policy, confidence):
+    protocol = Protocol(max_tokens=24, repeats=1, warmup_tokens=0, rewarm_tokens=0)
+    task = replace(TASK, prompts=TASK.prompts[:1], draft_policy=policy, draft_confidence=confidence, protocol=protocol)
+    tables = run_task(task, LABELS, cache_directory)
+    found = {name: table.to_pylist() for name, table in tables.items()}
+    (run,) = found["runs"]
+    assert (run["exactness"], run["draft_policy"], run["draft_confidence"]) == ("identical", policy, confidence)
+    assert [check for check in found["checks"] if check["num_failed"] or not check["num_run"]] == []
+    names = [check["name"] for check in found["checks"]]
+    assert ("mtp_attachment" in names) == (policy == "gated")
+    for row in _of(found["repeats"], path="speculative"):
+        steps = _of(found["steps"], instrumented=row["instrumented"])
+        drafted = [step["num_drafted"] for step in steps]
+        assert len(set(drafted)) == (3 if confidence == 0.5 else 1)
+        assert row["num_drafted_by_position"] == [sum(n > i for n in drafted) for i in range(2)]
+        assert row["num_drafted_by_position"][0] >= row["num_accepted_by_position"][0]
+        assert sum(row["accept_histogram"]) == row["num_steps"] == len(steps)
+    flags = {flag.name for flag in hardware_report(tables, study="s").rows[0].figures.flags}
+    assert flags & {"check_missing", "check_not_run", "check_failed"} == set()
 
 
 def test_memory_adds_up_to_the_active_bytes_with_a_small_residual(tables):
