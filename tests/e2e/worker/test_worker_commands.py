@@ -78,6 +78,9 @@ def test_bench_drafts_by_the_policy_it_is_given(worker, cache_directory):
     row = json.loads(result.stdout)
     assert (row["settings"]["draft_policy"], row["settings"]["draft_confidence"]) == ("gated", 0.9)
     assert row["greedy_token_ids"] == row["speculative_token_ids"]
+    assert len(row["verify_cost_s"]) == 5
+    assert row["predicted_speedup"] > 0
+    assert "costs" in result.stderr
 
 
 @pytest.mark.parametrize(

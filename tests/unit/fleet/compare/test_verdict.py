@@ -46,6 +46,8 @@ def test_a_wrong_or_unverified_row_keeps_its_speeds_and_enters_no_comparison(exa
     assert row.speculative.decode_tok_s.median == 30.0
     assert row.speedup == NOT_MEASURED
     assert row.disk_load_ratio is row.disk_load_ratio_total is row.no_replay.speedup is row.no_replay.tok_s is None
+    assert row.speculation.predicted_speedup is row.speculation.measured_speedup is None
+    assert [prompt.predicted_speedup is None for prompt in row.prompts] == [False, True]
     assert row.worst_level == "error"
     assert row.num_mismatches is None
     assert [prompt.speedup.n for prompt in row.prompts] == [6, 0]
