@@ -18,6 +18,9 @@ def task_label(task: Task) -> str:
         words.append(task.eviction)
     if task.allocation != "auto":
         words.append(task.allocation)
+    if task.draft_policy != "fixed":
+        confidence = f" {task.draft_confidence}" if task.draft_policy == "gated" else ""
+        words.append(f"drafts {task.draft_policy}{confidence}")
     return ", ".join(words)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from fleet.compare.records import Counters, Repeat, Step
 from fleet.compare.samples import PromptSamples
@@ -165,6 +166,12 @@ def maximum(values: Iterable[int | None]) -> int | None:
     """The largest measured value, or None."""
     known = [value for value in values if value is not None]
     return max(known) if known else None
+
+
+def median_of(values: Iterable[float | None]) -> float | None:
+    """The median of the measured values, or None when none was measured."""
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
 
 
 def total_of(values: Iterable[int | None]) -> int | None:

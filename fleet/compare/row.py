@@ -47,6 +47,20 @@ class Commits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Speculation:
+    """What speculation costs in the row's first run, what it was expected to bring, and what it brought.
+
+    The speedups are medians over prompts, of one prediction and one measurement each.
+    """
+
+    verify_cost_s: tuple[float, ...] | None
+    draft_cost_s: float | None
+    head_sync_cost_s: float | None
+    predicted_speedup: float | None
+    measured_speedup: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
     """The memory split of one process after clearing reclaimable buffers.
 
@@ -73,6 +87,7 @@ class PromptFigures:
     greedy_decode_tok_s: Estimate
     speculative_decode_tok_s: Estimate
     speedup: Estimate
+    predicted_speedup: float | None
     mean_accept_length: float | None
     exactness: str | None
     num_mismatches: int | None
@@ -98,6 +113,7 @@ class Row:
     speedup: Estimate
     acceptance: Acceptance
     commits: Commits
+    speculation: Speculation
     disk_load_ratio: float | None
     disk_load_ratio_total: float | None
     no_replay: NoReplay
@@ -140,6 +156,7 @@ def compare(row: RowSamples) -> Row:
         speedup=speedup,
         acceptance=relative.acceptance(speculative, [step for prompt in row.prompts for step in prompt.steps]),
         commits=_commits(speculative),
+        speculation=_speculation([prompt.run for prompt in row.prompts], comparable=comparable),
         disk_load_ratio=relative.disk_load_ratio(speculative, greedy) if comparable else None,
         disk_load_ratio_total=relative.disk_load_ratio_total(speculative, greedy) if comparable else None,
         no_replay=relative.no_replay(instrumented, rate, speedup),
@@ -199,6 +216,7 @@ def _prompt(prompt: PromptSamples) -> PromptFigures:
         greedy_decode_tok_s=estimate(relative.rates([prompt], "greedy")),
         speculative_decode_tok_s=estimate(relative.rates([prompt], "speculative")),
         speedup=relative.speedup([prompt]) if comparable else NOT_MEASURED,
+        predicted_speedup=run.predicted_speedup if comparable else None,
         mean_accept_length=relative.acceptance(speculative, prompt.steps).mean_length,
         exactness=run.exactness,
         num_mismatches=run.num_mismatches,
@@ -217,6 +235,16 @@ def _commits(repeats: tuple[Repeat, ...]) -> Commits:
         num_direct_commits=relative.total_of(r.num_direct_commits for r in repeats),
         num_replays=relative.total_of(r.num_replays for r in repeats),
         num_replayed_tokens=relative.total_of(r.num_replayed_tokens for r in repeats),
+    )
+
+
+def _speculation(runs: list[Run], *, comparable: bool) -> Speculation:
+    return Speculation(
+        verify_cost_s=runs[0].verify_cost_s,
+        draft_cost_s=runs[0].draft_cost_s,
+        head_sync_cost_s=runs[0].head_sync_cost_s,
+        predicted_speedup=relative.median_of(run.predicted_speedup for run in runs) if comparable else None,
+        measured_speedup=relative.median_of(run.measured_speedup for run in runs) if comparable else None,
     )
 
 

@@ -96,9 +96,10 @@ def _combined(name: str, checks: Sequence[Check]) -> CheckResult:
     )
 
 
-def expected_checks(verify_width: int | None) -> tuple[str, ...]:
-    """The controls that a row must show; a width of one drafts nothing, so it says nothing about the head."""
-    return tuple(name for name in EXPECTED_CHECKS if verify_width != 1 or name != "mtp_attachment")
+def expected_checks(verify_width: int | None, draft_policy: str | int | None) -> tuple[str, ...]:
+    """The controls that a row must show; where nothing is drafted, nothing is said about the head."""
+    drafts = verify_width != 1 and draft_policy != "off"
+    return tuple(name for name in EXPECTED_CHECKS if drafts or name != "mtp_attachment")
 
 
 def flags(
@@ -111,7 +112,7 @@ def flags(
     """List every reason for care, the gravest first. `estimates` are the row's named figures that have intervals."""
     found = [
         *_exactness_flags(exactness),
-        *_check_flags(checks, expected_checks(row.key.verify_width)),
+        *_check_flags(checks, expected_checks(row.key.verify_width, dict(row.key.shared)["draft_policy"])),
         *_state_flags(row),
         *_sample_flags(row, estimates),
     ]

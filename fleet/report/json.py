@@ -85,6 +85,7 @@ def _details(row: ReportRow) -> dict[str, Any]:
         "accept_conditional_ratio": _list(figures.acceptance.conditional),
         "accept_unconditional_ratio": _list(figures.acceptance.unconditional),
         **dataclasses.asdict(figures.commits),
+        **dataclasses.asdict(figures.speculation),
         "disk_load_ratio_total": figures.disk_load_ratio_total,
         "replay_share_ratio": figures.no_replay.replay_share_ratio,
         "no_replay_tok_s": figures.no_replay.tok_s,

@@ -177,6 +177,28 @@ def speculation_table(rows: Sequence[ReportRow]) -> Table:
     )
 
 
+def costs_table(rows: Sequence[ReportRow]) -> Table:
+    """What the parts of a verify step cost, and the speedup that they promise beside the measured one."""
+    return table(
+        "Costs of speculation",
+        "Milliseconds. verify: forwards of 1, 2, ... tokens; sync: with the first draft; draft: each further one. "
+        "Speedups: predicted from these and measured, medians over prompts.",
+        (*_which_columns(rows), "verify", "sync", "draft", "predicted", "measured"),
+        _which_align(rows) + "rrrrr",
+        [
+            (
+                *_which(row, rows),
+                text(" ".join(scaled(cost, MS) for cost in row.figures.speculation.verify_cost_s or ()) or NOTHING),
+                text(scaled(row.figures.speculation.head_sync_cost_s, MS)),
+                text(scaled(row.figures.speculation.draft_cost_s, MS)),
+                text(times(row.figures.speculation.predicted_speedup)),
+                text(times(row.figures.speculation.measured_speedup)),
+            )
+            for row in rows
+        ],
+    )
+
+
 def stages_table(rows: Sequence[ReportRow]) -> Table:
     """Where a verify step spends its time."""
     cells = []
@@ -231,13 +253,14 @@ def prompts_table(rows: Sequence[ReportRow]) -> Table:
             "greedy",
             "speculative",
             "speedup",
+            "predicted",
             "accept",
             "exactness",
             "differ",
             "first",
             "gap",
         ),
-        _which_align(rows) + "lrrrrrlrrr",
+        _which_align(rows) + "lrrrrrrlrrr",
         [
             (
                 *_which(row, rows),
@@ -246,6 +269,7 @@ def prompts_table(rows: Sequence[ReportRow]) -> Table:
                 text(number(prompt.greedy_decode_tok_s.median)),
                 text(number(prompt.speculative_decode_tok_s.median)),
                 text(times(prompt.speedup.median)),
+                text(times(prompt.predicted_speedup)),
                 text(number(prompt.mean_accept_length)),
                 exactness_cell(prompt.exactness),
                 text(count(prompt.num_mismatches)),
@@ -306,6 +330,7 @@ def sections(report: HardwareReport, machine: str) -> tuple[Table, ...]:
         speed_table,
         experts_table,
         speculation_table,
+        costs_table,
         latency_table,
         stages_table,
         memory_table,

@@ -93,6 +93,7 @@ class _Matrix(Strict):
     eviction: list[Eviction] | None = None
     group_limit: list[int] | None = None
     draft_policy: list[DraftPolicy] | None = None
+    draft_confidence: list[float] | None = None
     page_cache: list[PageCache] | None = None
     prefetch: list[Choice] | None = None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
-Axis = int | str | None
+Axis = int | float | str | None
 
 AXES = (
     "verify_mode",
@@ -18,6 +18,7 @@ AXES = (
     "allocation",
     "group_limit",
     "draft_policy",
+    "draft_confidence",
     "page_cache",
     "prefetch",
     "verify_width",

@@ -13,6 +13,7 @@ from fleet.compare import verdict
 from fleet.report.json import row_dict
 from tests.golden.situations import SITUATIONS
 from worker.benchmark.capacity import CALIBRATION_TOKENS
+from worker.benchmark.costs import ROUNDS
 from worker.contract.schema import COUNTERS, SCHEMAS
 from worker.contract.task import Eviction
 from worker.experts.eviction.lfu import HALF_LIFE_FORWARDS
@@ -64,6 +65,11 @@ def test_the_thresholds_in_the_text_are_the_program_s() -> None:
     assert f"above {verdict.HIGH_LOAD_PER_CORE} per core" in TEXT
     assert verdict.FEW_REPEATS == 6
     assert "fewer than six samples" in TEXT
+
+
+def test_the_rounds_of_the_costs_are_the_program_s() -> None:
+    assert ROUNDS == 5
+    assert "five times each after one round that is not counted" in TEXT
 
 
 def test_a_name_in_a_table_s_first_cell_exists() -> None:

@@ -83,15 +83,15 @@ def counters_balance(session: Session, records: Sequence[Record]) -> Check:
 
 
 def mtp_attachment(records: Sequence[Record]) -> Check:
-    """The first draft is right often enough for a head that is attached as it was trained."""
-    steps = [step for record in records for step in record.steps if step.num_drafted]
-    accepted = sum(step.num_accepted > 0 for step in steps)
-    wrong = len(steps) >= MIN_FIRST_DRAFTS and accepted < MIN_FIRST_ACCEPTANCE * len(steps)
+    """The first draft, proposed or not, is right often enough for a head that is attached as it was trained."""
+    firsts = [s.is_first_right for record in records for s in record.steps if s.is_first_right is not None]
+    right = sum(firsts)
+    wrong = len(firsts) >= MIN_FIRST_DRAFTS and right < MIN_FIRST_ACCEPTANCE * len(firsts)
     return Check(
         name="mtp_attachment",
-        num_run=len(steps),
-        num_failed=len(steps) if wrong else 0,
-        detail=f"{accepted} of {len(steps)} first drafts accepted",
+        num_run=len(firsts),
+        num_failed=len(firsts) if wrong else 0,
+        detail=f"{right} of {len(firsts)} first drafts are what the target chose",
     )
 
 

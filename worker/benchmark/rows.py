@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,11 @@ import pyarrow as pa
 from worker.benchmark.checks import Check
 from worker.benchmark.exactness import Exactness, WidthControl
 from worker.benchmark.measure import Record
+from worker.benchmark.protocol import PATHS
 from worker.contract.schema import SCHEMAS
 from worker.experts.counters import PHASES
 from worker.experts.prefetch import LayerForesight, PrefetchCounters
+from worker.mtp.predict import Costs, predicted_speedup
 
 Row = dict[str, Any]
 
@@ -207,6 +210,22 @@ def exactness_columns(exactness: Exactness, control: WidthControl | None) -> Row
         "width_logit_diff_max": control.diff_max if control else None,
         "width_logit_diff_p99": control.diff_p99 if control else None,
         "width_logit_gap_shift_max": control.gap_shift_max if control else None,
+    }
+
+
+def cost_columns(costs: Costs, records: Sequence[Record]) -> Row:
+    """What speculation costs on this machine, and what this prompt's measured repeats were to gain by it and gained."""
+    measured = [record for record in records if record.measurement.kind == "measured"]
+    rates = {
+        path: [rate for r in measured if r.measurement.path == path and (rate := r.generation.decode_tok_s) is not None]
+        for path in PATHS
+    }
+    return {
+        "verify_cost_s": list(costs.verify_s),
+        "draft_cost_s": costs.draft_s,
+        "head_sync_cost_s": costs.head_sync_s,
+        "predicted_speedup": predicted_speedup(costs, [step for record in measured for step in record.steps]),
+        "measured_speedup": median(rates["speculative"]) / median(rates["greedy"]) if all(rates.values()) else None,
     }
 
 

@@ -15,12 +15,14 @@ import psutil
 import pyarrow as pa
 
 from worker.benchmark import checks
+from worker.benchmark.costs import measure_costs
 from worker.benchmark.exactness import Exactness, WidthControl, compare_widths, judge
 from worker.benchmark.measure import Record, forced_logits, measure
 from worker.benchmark.protocol import Measurement, plan
 from worker.benchmark.rows import (
     Row,
     check_rows,
+    cost_columns,
     exactness_columns,
     layer_rows,
     repeat_row,
@@ -36,6 +38,7 @@ from worker.contract.spool import Progress
 from worker.contract.task import Task
 from worker.machine.identify import MachineIdentity, identify
 from worker.measure.memory import settled_active_bytes
+from worker.mtp.predict import Costs
 
 OnProgress = Callable[[Progress], None]
 _SETUP_SPANS = {
@@ -88,12 +91,17 @@ def run_task(
 
     session = open_session(task, cache, on_phase)
     try:
-        results = []
+        results: list[_PromptResult] = []
+        costs: Costs | None = None
         for index, prompt in enumerate(session.prompts):
             reporter = _Reporter(session, prompt, index, on_progress)
             results.append(_run_prompt(session, prompt, reporter, process_started))
+            if costs is None:
+                reporter.costs()
+                costs = measure_costs(session, prompt, results[0].records)
+        assert costs is not None
         identity = identify()
-        tables = _tables(session, labels, identity, process_start_s, results)
+        tables = _tables(session, labels, identity, process_start_s, results, costs)
     finally:
         session.target.close()
     on_progress(Progress(phase="done", fraction=1.0))
@@ -117,6 +125,9 @@ class _Reporter:
 
     def checks(self) -> None:
         self._report("checks", 1.0, None)
+
+    def costs(self) -> None:
+        self._report("costs", 1.0, None)
 
     def after(self, record: Record) -> None:
         generation = record.generation
@@ -235,6 +246,7 @@ def _tables(
     identity: MachineIdentity,
     process_start_s: float,
     results: list[_PromptResult],
+    costs: Costs,
 ) -> dict[str, pa.Table]:
     rows: dict[str, list[Row]] = {}
     common = _common_columns(session, labels, identity, process_start_s)
@@ -251,7 +263,7 @@ def _tables(
         evidence = _first(list(result.records), "greedy", "instrumented")
         instrumented = [r for r in result.records if r.measurement.kind == "instrumented"]
         made = {
-            "runs": [common | _prompt_columns(session, result)],
+            "runs": [common | _prompt_columns(session, result) | cost_columns(costs, result.records)],
             "repeats": [repeat_row(record, width) for record in result.records],
             "steps": [row for record in result.records for row in step_rows(record)],
             "layers": layer_rows(instrumented),
@@ -294,6 +306,8 @@ def _common_columns(
         "num_draft_tokens": task.num_draft_tokens,
         "verify_mode": task.verify_mode,
         "rollback": task.rollback,
+        "draft_policy": task.draft_policy,
+        "draft_confidence": task.draft_confidence,
         "slots_per_layer": session.slots_by_layer[0] if task.memory_budget_bytes is None else None,
         "memory_budget_bytes": task.memory_budget_bytes,
         "allocation": task.resolved_allocation,

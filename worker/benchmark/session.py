@@ -112,7 +112,7 @@ def open_session(
         head=head,
         prompts=prompts,
         stop_ids=stop_ids if task.protocol.stop_at_eos else frozenset(),
-        speculation=Speculation(verify_width=task.verify_width, verify_mode=task.verify_mode, rollback=task.rollback),
+        speculation=_speculation(task),
         slots_by_layer=slots,
         settings=settings,
         prefetch=prefetch,
@@ -191,6 +191,16 @@ def _decide_prefetch(
     decision = try_prefetch(target, request)
     target.telemetry.reset()
     return decision
+
+
+def _speculation(task: Task) -> Speculation:
+    return Speculation(
+        verify_width=task.verify_width,
+        verify_mode=task.verify_mode,
+        rollback=task.rollback,
+        draft_policy=task.draft_policy,
+        draft_confidence=task.draft_confidence,
+    )
 
 
 def _generated_tokens(task: Task) -> int:

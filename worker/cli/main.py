@@ -103,6 +103,12 @@ def bench(
     order: Annotated[str, typer.Option(help="abba or blocks.")] = "abba",
     verify_mode: Annotated[str, typer.Option(help="batched or stepwise.")] = "batched",
     rollback: Annotated[str, typer.Option(help="capture or replay.")] = "capture",
+    draft_policy: Annotated[
+        str, typer.Option(help="fixed: a full verify forward each time. gated: while the head is sure. off: no drafts.")
+    ] = "fixed",
+    draft_confidence: Annotated[
+        float, typer.Option(help="gated: stop drafting once the drafts' probabilities, multiplied, fall below this.")
+    ] = 0.3,
     pin_hot_experts: Annotated[int, typer.Option(help="Experts of each layer to pin after a calibration run.")] = 0,
     compute_dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
     read_path: Annotated[str, typer.Option(help="auto, direct, copied or staged.")] = "auto",
@@ -137,6 +143,8 @@ def bench(
         "eviction": eviction,
         "verify_mode": verify_mode,
         "rollback": rollback,
+        "draft_policy": draft_policy,
+        "draft_confidence": draft_confidence,
         "compute_dtype": compute_dtype,
         "read_path": read_path,
         "page_cache": page_cache,

@@ -27,6 +27,11 @@ class Generation:
     prefill_s: float
     decode_s: float
 
+    @property
+    def decode_tok_s(self) -> float | None:
+        """Tokens after the first, per second from the first to the last; None when there was one only."""
+        return (len(self.token_ids) - 1) / self.decode_s if len(self.token_ids) > 1 and self.decode_s > 0 else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:

@@ -69,6 +69,20 @@ def test_bench_under_a_memory_budget_prints_the_slots_that_fitted(worker, cache_
     assert 0 < row["greedy_hits_of_optimal_ratio"] <= 1
 
 
+def test_bench_drafts_by_the_policy_it_is_given(worker, cache_directory):
+    result = worker(
+        "bench", "--draft-policy", "gated", "--draft-confidence", 0.9, "--max-tokens", 12, "--repeats", 1, "--raw",
+        "--prompt", "def median(values):", "--json", "-", "--cache", cache_directory,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    row = json.loads(result.stdout)
+    assert (row["settings"]["draft_policy"], row["settings"]["draft_confidence"]) == ("gated", 0.9)
+    assert row["greedy_token_ids"] == row["speculative_token_ids"]
+    assert len(row["verify_cost_s"]) == 5
+    assert row["predicted_speedup"] > 0
+    assert "costs" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -133,6 +147,8 @@ def test_prepare_verify_and_bench_on_the_prepared_directory(worker, tmp_path, ca
         (["bench", "--memory-budget", "8 gigs"], 2, "--memory-budget is '8 gigs', expected a number with a unit: 8GiB"),
         (["bench", "--memory-budget", "1GiB", "--slots", "16"], 2, "slots_per_layer and memory_budget_bytes are both"),
         (["bench", "--eviction", "belady"], 2, "eviction is 'belady', expected one of lru, lfu, lfuda, s3-fifo"),
+        (["bench", "--draft-policy", "some"], 2, "draft_policy is 'some', expected one of fixed, gated, off"),
+        (["bench", "--draft-confidence", "1.5"], 2, "draft_confidence is 1.5, expected a number from 0 to 1"),
         (["bench", "--verify-width", "6"], 2, "verify_width is 6, expected a whole number, 1 to 5"),
         (["bench", "--order", "random"], 2, "order is 'random', expected one of abba, blocks"),
         (["bench", "--prompt", "word " * 4100, "--raw"], 2, "tokens and with 96 more needs a context of"),

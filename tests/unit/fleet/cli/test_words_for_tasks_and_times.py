@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fleet.cli.text import span, task_label
@@ -30,6 +32,13 @@ def test_a_label_names_what_usually_varies_and_what_differs_from_the_default():
         allocation="uniform",
     )
     assert task_label(task) == "width 3, budget 8589934592 bytes, lfuda, uniform"
+
+
+def test_a_label_names_a_draft_policy_that_is_not_the_default():
+    checkpoint = CheckpointRef(source="demo")
+    gated = Task(checkpoint=checkpoint, prompts=PROMPTS, draft_policy="gated", draft_confidence=0.5)
+    assert task_label(gated) == "width 3, slots all, drafts gated 0.5"
+    assert task_label(replace(gated, draft_policy="off")) == "width 3, slots all, drafts off"
 
 
 @pytest.mark.parametrize(

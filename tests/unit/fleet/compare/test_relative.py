@@ -173,6 +173,25 @@ def test_a_row_s_memory_split_is_one_process_s_and_adds_up() -> None:
     assert sum(part or 0 for part in known) == parts.active_bytes
 
 
+def test_a_row_s_speedups_are_medians_over_its_prompts() -> None:
+    row = row_of(RunSpec(prompts=tuple(PromptSpec(id=name) for name in "abc")))
+    pairs = {"a": (1.2, 1.1), "b": (1.5, 1.7), "c": (2.0, 1.3)}
+    prompts = tuple(
+        replace(p, run=replace(p.run, predicted_speedup=predicted, measured_speedup=measured))
+        for p in row.prompts
+        for predicted, measured in [pairs[p.run.prompt_id or ""]]
+    )
+    found = compare(replace(row, prompts=prompts))
+    assert (found.speculation.predicted_speedup, found.speculation.measured_speedup) == (1.5, 1.3)
+    assert {p.prompt_id: p.predicted_speedup for p in found.prompts} == {"a": 1.2, "b": 1.5, "c": 2.0}
+    assert found.speculation.verify_cost_s == (0.05, 0.052, 0.055, 0.06, 0.07)
+
+
+def test_a_prompt_without_a_prediction_is_left_out_of_the_median() -> None:
+    assert relative.median_of([None, 1.0, 3.0]) == 2.0
+    assert relative.median_of([None]) is None
+
+
 def test_peak_is_the_largest_of_any_measured_repeat() -> None:
     assert compare(ROW).peak_bytes == 230 * 2**20
     assert compare(row_of(RunSpec(repeat_columns={"peak_bytes": None}))).peak_bytes is None

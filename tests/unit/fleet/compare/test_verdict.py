@@ -46,6 +46,8 @@ def test_a_wrong_or_unverified_row_keeps_its_speeds_and_enters_no_comparison(exa
     assert row.speculative.decode_tok_s.median == 30.0
     assert row.speedup == NOT_MEASURED
     assert row.disk_load_ratio is row.disk_load_ratio_total is row.no_replay.speedup is row.no_replay.tok_s is None
+    assert row.speculation.predicted_speedup is row.speculation.measured_speedup is None
+    assert [prompt.predicted_speedup is None for prompt in row.prompts] == [False, True]
     assert row.worst_level == "error"
     assert row.num_mismatches is None
     assert [prompt.speedup.n for prompt in row.prompts] == [6, 0]
@@ -115,6 +117,13 @@ def test_a_width_of_one_drafts_nothing_and_needs_no_check_of_the_head() -> None:
     checks = {name: (3, 0) for name in CHECKS if name != "mtp_attachment"}
     assert row_of(RunSpec(prompts=(STEADY,), verify_width=1, checks=checks)).flags == ()
     assert flag_names(row_of(RunSpec(prompts=(STEADY,), verify_width=2, checks=checks))) == {"check_missing"}
+
+
+def test_a_policy_without_drafts_needs_no_check_of_the_head() -> None:
+    checks = {name: (3, 0) for name in CHECKS if name != "mtp_attachment"}
+    for policy, expected in (("off", set()), ("gated", {"check_missing"}), (None, {"check_missing"})):
+        row = row_of(RunSpec(prompts=(STEADY,), checks=checks, columns={"draft_policy": policy}))
+        assert flag_names(row) == expected, policy
 
 
 def test_a_row_measured_by_two_builds_is_flagged() -> None:

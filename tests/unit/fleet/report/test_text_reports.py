@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from fleet.compare.stats import Estimate
-from fleet.report import markdown, terminal
+from fleet.report import html, markdown, terminal
 from fleet.report.cells import fastest, interval, label, number, percent, printable, size, times_interval
 from fleet.report.hardware import HardwareReport, hardware_report
 from fleet.report.tables import sections
@@ -50,6 +50,14 @@ def test_the_first_lines_say_whether_to_trust_the_report() -> None:
     assert "Not trustworthy" in terminal_text(SITUATIONS["wrong"]().report()).splitlines()[1]
     assert "SYNTHETIC" in terminal_text(SITUATIONS["only_synthetic"]().report()).splitlines()[1]
     assert "Nothing was measured" in terminal_text(SITUATIONS["empty_store"]().report()).splitlines()[1]
+
+
+def test_the_predicted_speedup_stands_beside_the_measured_one_in_every_format() -> None:
+    report = SITUATIONS["one_repeat"]().report()
+    figures = "50.0 52.0 55.0 60.0 70.0"
+    for shown in (terminal_text(report), markdown.render(report), re.sub(r"<[^>]*>", " ", html.render(report))):
+        line = shown[shown.index(figures) :]
+        assert re.findall(r"[0-9.]+x?", line)[5:9] == ["3.00", "2.00", "1.67x", "1.50x"]
 
 
 def test_a_wrong_verdict_is_red_on_a_terminal() -> None:

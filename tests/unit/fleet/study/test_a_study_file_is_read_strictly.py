@@ -99,9 +99,22 @@ def test_budgets_policies_and_allocations_may_vary_or_be_fixed(write):
     assert [(task.memory_budget_bytes, task.allocation) for task in fixed.tasks] == [(2**33, "uniform")]
 
 
+def test_draft_policies_and_confidences_may_vary(write):
+    policies = load_study(
+        write(MINIMAL + '[engine]\ndraft_confidence = 0.5\n[matrix]\ndraft_policy = ["off", "gated"]')
+    )
+    assert [(task.draft_policy, task.draft_confidence) for task in policies.tasks] == [("off", 0.5), ("gated", 0.5)]
+    confidences = load_study(
+        write(MINIMAL + '[engine]\ndraft_policy = "gated"\n[matrix]\ndraft_confidence = [0.2, 0.8]')
+    )
+    assert [task.draft_confidence for task in confidences.tasks] == [0.2, 0.8]
+
+
 @pytest.mark.parametrize(
     ("addition", "expected"),
     [
+        ("[matrix]\ndraft_confidence = [1.5]", ["draft_confidence is 1.5", "from 0 to 1"]),
+        ('[matrix]\ndraft_policy = ["some"]', ["matrix.draft_policy[0] is 'some'", "'gated'"]),
         ("[matrix]\nverify_widht = [2]", ["'matrix.verify_widht'", "did you mean 'verify_width'?", "slots_per_layer"]),
         ("[engine]\nthreads = 2", ["'engine.threads'", "reader_threads"]),
         ("[protocoll]\nrepeats = 2", ["'protocoll'", "did you mean 'protocol'?", "checkpoint"]),

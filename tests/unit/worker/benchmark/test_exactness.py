@@ -110,13 +110,14 @@ def test_a_logit_that_is_no_number_fails_anywhere():
 
 
 def test_a_head_whose_first_drafts_are_never_right_fails_as_a_whole():
-    def records(accepted: list[int]):
-        steps = [SimpleNamespace(num_drafted=2, num_accepted=n) for n in accepted]
+    def records(right: list[bool | None]):
+        steps = [SimpleNamespace(is_first_right=r) for r in right]
         return [SimpleNamespace(steps=steps)]
 
-    assert mtp_attachment(records([0] * 30)).num_failed == 30  # type: ignore[arg-type]
-    assert mtp_attachment(records([0] * 28 + [1, 2])).num_failed == 0  # type: ignore[arg-type]
-    few = mtp_attachment(records([0] * 5))  # type: ignore[arg-type]
+    assert mtp_attachment(records([False] * 30)).num_failed == 30  # type: ignore[arg-type]
+    assert mtp_attachment(records([False] * 28 + [True] * 2)).num_failed == 0  # type: ignore[arg-type]
+    assert mtp_attachment(records([False] * 30 + [None] * 9)).num_run == 30  # type: ignore[arg-type]
+    few = mtp_attachment(records([False] * 5))  # type: ignore[arg-type]
     assert (few.num_run, few.num_failed) == (5, 0)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import median
 
 import mlx.core as mx
 import numpy as np
 import pytest
 
+from fleet.report.hardware import hardware_report
 from tests.conftest import CODE
 from worker.benchmark.run import RunLabels, run_task
 from worker.benchmark.trial import MIN_GAIN_RATIO, try_prefetch
@@ -31,14 +33,7 @@ TASK = Task(
 
 NULL_IN_THIS_VERSION = {
     "runs": {
-        "draft_policy",
-        "draft_confidence",
         "cache_limit_bytes",
-        "verify_cost_s",
-        "draft_cost_s",
-        "head_sync_cost_s",
-        "predicted_speedup",
-        "measured_speedup",
     },
     "repeats": {
         "prefill_peak_bytes",
@@ -73,6 +68,7 @@ def tables(cache_directory):
     found = run_task(TASK, LABELS, cache_directory, progress.append)
     assert [p.fraction for p in progress] == sorted(p.fraction for p in progress)
     assert progress[-1].phase == "done"
+    assert [p.prompt_id for p in progress if p.phase == "costs"] == ["code"]
     return {name: table.to_pylist() for name, table in found.items()}
 
 
@@ -236,6 +232,47 @@ def test_steps_add_up_to_the_repeat(tables):
         accepted = sum(n * count for n, count in enumerate(row["accept_histogram"]))
         assert sum(row["num_accepted_by_position"]) == accepted
         assert (row["verify_s"] is None) == (not row["instrumented"])
+
+
+def test_every_row_has_the_task_s_costs_and_its_own_speedups(tables):
+    costs = {(*row["verify_cost_s"], row["draft_cost_s"], row["head_sync_cost_s"]) for row in tables["runs"]}
+    assert len(costs) == 1
+    *verify_s, draft_s, sync_s = costs.pop()
+    assert len(verify_s) == 5
+    for run in tables["runs"]:
+        repeats = _of(tables["repeats"], prompt_id=run["prompt_id"], instrumented=False)
+        rates = {
+            path: median((row["decode_tokens"] - 1) / row["decode_s"] for row in _of(repeats, path=path))
+            for path in ("greedy", "speculative")
+        }
+        assert run["measured_speedup"] == pytest.approx(rates["speculative"] / rates["greedy"])
+        speculative = _of(repeats, path="speculative")
+        length = sum(row["num_tokens"] - 1 for row in speculative) / sum(row["num_steps"] for row in speculative)
+        assert run["predicted_speedup"] == pytest.approx(length * verify_s[0] / (verify_s[2] + sync_s + draft_s))
+
+
+@pytest.mark.parametrize(("policy", "confidence"), [("gated", 0.5), ("gated", 1.0), ("off", 0.3)])
+def test_a_policy_with_fewer_drafts_is_counted_and_judged_by_what_it_did(cache_directory, policy, confidence):
+    protocol = Protocol(max_tokens=24, repeats=1, warmup_tokens=0, rewarm_tokens=0)
+    task = replace(TASK, prompts=TASK.prompts[:1], draft_policy=policy, draft_confidence=confidence, protocol=protocol)
+    tables = run_task(task, LABELS, cache_directory)
+    found = {name: table.to_pylist() for name, table in tables.items()}
+    (run,) = found["runs"]
+    assert (run["exactness"], run["draft_policy"], run["draft_confidence"]) == ("identical", policy, confidence)
+    assert [check for check in found["checks"] if check["num_failed"] or not check["num_run"]] == []
+    names = [check["name"] for check in found["checks"]]
+    assert ("mtp_attachment" in names) == (policy == "gated")
+    for row in _of(found["repeats"], path="speculative"):
+        steps = _of(found["steps"], instrumented=row["instrumented"])
+        drafted = [step["num_drafted"] for step in steps]
+        assert len(set(drafted)) == (3 if confidence == 0.5 else 1)
+        assert row["num_drafted_by_position"] == [sum(n > i for n in drafted) for i in range(2)]
+        assert row["num_drafted_by_position"][0] >= row["num_accepted_by_position"][0]
+        assert sum(row["accept_histogram"]) == row["num_steps"] == len(steps)
+    flags = {flag.name for flag in hardware_report(tables, study="s").rows[0].figures.flags}
+    assert flags & {"check_missing", "check_not_run", "check_failed"} == set()
+    if policy == "off":
+        assert run["predicted_speedup"] == 1.0
 
 
 def test_memory_adds_up_to_the_active_bytes_with_a_small_residual(tables):

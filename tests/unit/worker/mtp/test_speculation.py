@@ -1,4 +1,6 @@
-"""Speculation emits the greedy tokens at every width, mode, rollback and pool size, and drafts better than chance."""
+"""Speculation emits the greedy tokens at every width, mode, rollback, draft policy and pool size, and drafts better than
+chance.
+"""
 
 from __future__ import annotations
 
@@ -42,29 +44,61 @@ def greedy_ids(demo, tokenizer):
     width=st.integers(1, 5),
     mode=st.sampled_from(["batched", "stepwise"]),
     rollback=st.sampled_from(["capture", "replay"]),
+    policy=st.sampled_from(["fixed", "gated", "off"]),
+    confidence=st.floats(0, 1),
     slots=st.sampled_from([64, 40, 20]),
     text=st.sampled_from([CODE, PROSE]),
     limit=st.integers(1, MAX_TOKENS),
 )
 def test_same_tokens_as_greedy(
-    make_target, make_head, tokenizer, greedy_ids, width, mode, rollback, slots, text, limit
+    make_target, make_head, tokenizer, greedy_ids, width, mode, rollback, policy, confidence, slots, text, limit
 ):
     target = make_target(slots)
     result = speculate(
         target,
         make_head(target),
         _request(tokenizer, text, limit),
-        Speculation(verify_width=width, verify_mode=mode, rollback=rollback),
+        Speculation(
+            verify_width=width,
+            verify_mode=mode,
+            rollback=rollback,
+            draft_policy=policy,
+            draft_confidence=confidence,
+        ),
     )
     assert result.generation.token_ids == greedy_ids[text][:limit]
     assert sum(step.num_emitted for step in result.steps) == limit - 1
     for step in result.steps:
-        assert step.num_drafted == width - 1
+        most = 0 if policy == "off" else width - 1
+        assert step.num_drafted == most or (policy == "gated" and step.num_drafted < most)
+        assert step.num_withheld == (step.num_drafted < most)
+        assert (step.is_first_right is None) == (most == 0)
+        assert step.num_drafted == 0 or step.is_first_right == (step.num_accepted > 0)
         assert 0 <= step.num_accepted <= step.num_drafted
         assert rollback == "replay" or step.num_replayed_tokens == 0
     assert [step.num_direct_commits + (step.num_replayed_tokens > 0) for step in result.steps[:-1]] == [1] * (
         len(result.steps) - 1
     )
+
+
+@pytest.mark.parametrize("text", [CODE, PROSE])
+def test_a_higher_confidence_proposes_less_and_keeps_the_tokens(make_target, make_head, tokenizer, greedy_ids, text):
+    target = make_target(20)
+    head, proposed = make_head(target), []
+    for confidence in (0.0, 0.3, 0.6, 0.9, 1.0):
+        speculation = Speculation(
+            verify_width=4,
+            verify_mode="batched",
+            rollback="capture",
+            draft_policy="gated",
+            draft_confidence=confidence,
+        )
+        result = speculate(target, head, _request(tokenizer, text), speculation)
+        assert result.generation.token_ids == greedy_ids[text]
+        proposed.append(sum(step.num_drafted for step in result.steps) / len(result.steps))
+    assert proposed == sorted(proposed, reverse=True)
+    assert (proposed[0], proposed[-1]) == (3.0, 0.0)
+    assert 0 < proposed[2] < 3
 
 
 def test_the_pool_floor_is_enough(make_target, make_head, tokenizer, greedy_ids):
