@@ -168,7 +168,7 @@ def test_a_cache_that_cannot_be_written_is_named(worker, tmp_path):
     ("text", "message"),
     [
         ("{", "the task is not JSON"),
-        ('{"task_version": 2, "checkpoint": {"source": "demo"}, "prompts": [], "wdith": 3}', "unknown key 'wdith'"),
+        ('{"task_version": 3, "checkpoint": {"source": "demo"}, "prompts": [], "wdith": 3}', "unknown key 'wdith'"),
     ],
 )
 def test_a_task_file_that_is_no_task_is_wrong_use(worker, tmp_path, text: str, message: str):
