@@ -19,7 +19,7 @@ from worker.decode.greedy import greedy
 from worker.decode.prefill import prefill
 from worker.experts.counters import Phase, PhaseCounters, Routing
 from worker.experts.reader import ReaderCounters
-from worker.measure.memory import MemoryReading, read_memory, reset_peak
+from worker.measure.memory import MemoryReading, PeakByPhase
 from worker.measure.stages import BarrierClock, Stage, StageClock
 from worker.mtp.generate import Step, speculate
 from worker.mtp.verify import verify
@@ -63,25 +63,28 @@ def measure(session: Session, prompt: TokenizedPrompt, measurement: Measurement)
     target = session.target
     instrumented = measurement.kind == "instrumented"
     starts: list[PoolStart] = []
-    target.telemetry.reset(
-        recording=instrumented or measurement.kind == "calibrate",
-        on_generation=(lambda: starts.extend(map(pool_start, target.pools))) if instrumented else None,
-    )
     target.reader.take()
     mx.clear_cache()
-    reset_peak()
+    peaks = PeakByPhase()
+
+    def on_generation() -> None:
+        peaks.generation_begins()
+        if instrumented:
+            starts.extend(map(pool_start, target.pools))
+
     load_before = os.getloadavg()[0]
     started_at = datetime.fromtimestamp(time.time(), tz=UTC)
     request = session.request(prompt, measurement.max_tokens)
     observer = _KeepLogits()
     steps: tuple[Step, ...] = ()
     stages: StageClock = BarrierClock() if instrumented else StageClock()
+    target.telemetry.reset(recording=instrumented or measurement.kind == "calibrate", on_generation=on_generation)
     if measurement.path == "greedy":
         generation = greedy(target, request, observe=observer if instrumented else None)
     else:
         result = speculate(target, session.head, request, session.speculation, stages=stages)
         generation, steps = result.generation, result.steps
-    memory = read_memory()
+    memory = peaks.read()
     load_after = os.getloadavg()[0]
     counters, routings = target.telemetry.take()
     return Record(

@@ -46,6 +46,8 @@ def repeat_row(record: Record, verify_width: int) -> Row:
         "decode_s": generation.decode_s,
         "active_bytes": record.memory.active_bytes,
         "peak_bytes": record.memory.peak_bytes,
+        "prefill_peak_bytes": record.memory.prefill_peak_bytes,
+        "generation_peak_bytes": record.memory.generation_peak_bytes,
         "cache_bytes": record.memory.cache_bytes,
         "rss_bytes": record.memory.rss_bytes,
         "reader_submitted": reader.submitted,

@@ -89,7 +89,7 @@ def run_task(
         identity = identify()
         tables = _tables(session, labels, identity, process_start_s, results)
     finally:
-        session.target.close()
+        session.close()
     on_progress(Progress(phase="done", fraction=1.0))
     return tables
 
@@ -301,6 +301,8 @@ def _common_columns(
         "group_limit": target.run.group_limit,
         "reader_threads": task.reader_threads,
         "read_path": target.read_path,
+        "cache_limit_bytes": session.limits.cache_bytes,
+        "mlx_wired_limit_bytes": session.limits.wired_bytes,
         "process_start_s": process_start_s,
         "prepare_s": session.times.prepare_s,
         "verify_records_s": session.times.verify_records_s,

@@ -106,6 +106,12 @@ def bench(
     pin_hot_experts: Annotated[int, typer.Option(help="Experts of each layer to pin after a calibration run.")] = 0,
     compute_dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
     read_path: Annotated[str, typer.Option(help="auto, direct or staged.")] = "auto",
+    cache_limit: Annotated[
+        str | None,
+        typer.Option(
+            help="Freed buffers that MLX may keep, such as 512MiB, or 0. Default: what a generation works in."
+        ),
+    ] = None,
     prompt: Annotated[str, typer.Option(help="The text to answer or continue.")] = DEFAULT_PROMPT,
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue the text as it stands, without the chat template.")
@@ -131,6 +137,7 @@ def bench(
         "rollback": rollback,
         "compute_dtype": compute_dtype,
         "read_path": read_path,
+        "cache_limit_bytes": None if cache_limit is None else _byte_count(cache_limit, "--cache-limit", least=0),
         "protocol": Protocol(
             max_tokens=max_tokens,
             repeats=repeats,
@@ -149,14 +156,15 @@ def bench(
         raise WorkerError("the speculative tokens are wrong: they differ from the greedy ones without an excuse")
 
 
-def _byte_count(text: str) -> int:
-    """Raises: TaskError when the text is no positive number with a unit of bytes."""
+def _byte_count(text: str, flag: str = "--memory-budget", *, least: int = 1) -> int:
+    """Raises: TaskError when the text is no number with a unit of bytes, or fewer bytes than `least`."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(B|[kKMGT]i?B)?\s*", text)
-    if match is None or float(match[1]) == 0:
-        raise TaskError(f"--memory-budget is {text!r}, expected a number with a unit: 8GiB, 900MB or 8000000000")
-    number, unit = Decimal(match[1]), match[2] or "B"
-    base = 1024 if "i" in unit else 1000
-    return int(number * base ** "BKMGT".index(unit[0].upper()))
+    unit = (match and match[2]) or "B"
+    factor = (1024 if "i" in unit else 1000) ** "BKMGT".index(unit[0].upper())
+    num_bytes = int(Decimal(match[1]) * factor) if match else -1
+    if num_bytes < least:
+        raise TaskError(f"{flag} is {text!r}, expected a number with a unit: 8GiB, 900MB or 8000000000")
+    return num_bytes
 
 
 def _measure(

@@ -17,6 +17,7 @@ import pytest
 
 from worker.checkpoint.resolve import BUNDLED_DIRECTORY
 from worker.cli.main import _byte_count
+from worker.contract.errors import TaskError
 from worker.contract.outcome import Completed, Failed
 from worker.contract.schema import SCHEMAS
 from worker.contract.spool import Progress, read_outcome, read_tables
@@ -84,6 +85,13 @@ def test_a_number_of_bytes_is_read_with_its_unit(text, expected):
     assert _byte_count(text) == expected
 
 
+def test_only_a_cache_limit_may_be_nothing():
+    assert _byte_count("0", "--cache-limit", least=0) == 0
+    for text in ("0", "0.4B", "0 GiB"):
+        with pytest.raises(TaskError, match=r"--memory-budget is .*, expected a number with a unit"):
+            _byte_count(text)
+
+
 def test_run_leaves_a_complete_spool(worker, task_file, tmp_path, cache_directory):
     spool = tmp_path / "spool"
     result = worker(
@@ -131,6 +139,7 @@ def test_prepare_verify_and_bench_on_the_prepared_directory(worker, tmp_path, ca
             "memory_budget_bytes is 4194304, but weights 2338624 + head 1684952 +",
         ),
         (["bench", "--memory-budget", "8 gigs"], 2, "--memory-budget is '8 gigs', expected a number with a unit: 8GiB"),
+        (["bench", "--cache-limit", "some"], 2, "--cache-limit is 'some', expected a number with a unit: 8GiB"),
         (["bench", "--memory-budget", "1GiB", "--slots", "16"], 2, "slots_per_layer and memory_budget_bytes are both"),
         (["bench", "--eviction", "belady"], 2, "eviction is 'belady', expected one of lru, lfu, lfuda, s3-fifo"),
         (["bench", "--verify-width", "6"], 2, "verify_width is 6, expected a whole number, 1 to 5"),

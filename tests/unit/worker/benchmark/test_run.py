@@ -36,7 +36,6 @@ NULL_IN_THIS_VERSION = {
         "prefetch_trial_off_s",
         "prefetch_trial_on_s",
         "keep_warm",
-        "cache_limit_bytes",
         "verify_cost_s",
         "draft_cost_s",
         "head_sync_cost_s",
@@ -44,8 +43,6 @@ NULL_IN_THIS_VERSION = {
         "measured_speedup",
     },
     "repeats": {
-        "prefill_peak_bytes",
-        "generation_peak_bytes",
         "reader_num_reads",
         "reader_active_s",
         "reader_cancelled",
