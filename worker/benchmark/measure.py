@@ -21,6 +21,7 @@ from worker.experts.counters import Phase, PhaseCounters, Routing
 from worker.experts.reader import ReaderCounters
 from worker.measure.memory import MemoryReading, PeakByPhase
 from worker.measure.stages import BarrierClock, Stage, StageClock
+from worker.measure.timeline import Span, Timeline
 from worker.mtp.generate import Step, speculate
 from worker.mtp.verify import verify
 
@@ -44,6 +45,8 @@ class Record:
     memory: MemoryReading
     load_before: float
     load_after: float
+    spans: tuple[Span, ...]
+    """Of a generation that runs for its timeline; empty elsewhere."""
 
 
 @dataclass(slots=True)
@@ -78,7 +81,10 @@ def measure(session: Session, prompt: TokenizedPrompt, measurement: Measurement)
     observer = _KeepLogits()
     steps: tuple[Step, ...] = ()
     stages: StageClock = BarrierClock() if instrumented else StageClock()
-    target.telemetry.reset(recording=instrumented or measurement.kind == "calibrate", on_generation=on_generation)
+    timeline = Timeline() if measurement.kind == "timeline" else None
+    target.telemetry.reset(
+        recording=instrumented or measurement.kind == "calibrate", on_generation=on_generation, timeline=timeline
+    )
     if measurement.path == "greedy":
         generation = greedy(target, request, observe=observer if instrumented else None)
     else:
@@ -102,6 +108,7 @@ def measure(session: Session, prompt: TokenizedPrompt, measurement: Measurement)
         memory=memory,
         load_before=load_before,
         load_after=load_after,
+        spans=timeline.spans if timeline else (),
     )
 
 

@@ -149,6 +149,25 @@ def trace_rows(records: Iterable[Record]) -> list[Row]:
     ]
 
 
+def event_rows(records: Iterable[Record]) -> list[Row]:
+    return [
+        {
+            "path": record.measurement.path,
+            "name": span.name,
+            "phase": span.phase,
+            "forward_index": span.forward_index,
+            "layer": span.layer,
+            "expert": span.expert,
+            "thread": span.thread,
+            "start_s": span.start_s,
+            "end_s": span.end_s,
+            "bytes": span.num_bytes,
+        }
+        for record in records
+        for span in record.spans
+    ]
+
+
 def check_rows(checks: Iterable[Check]) -> list[Row]:
     return [asdict(check) for check in checks]
 

@@ -21,6 +21,7 @@ from worker.benchmark.protocol import Measurement, plan
 from worker.benchmark.rows import (
     Row,
     check_rows,
+    event_rows,
     exactness_columns,
     layer_rows,
     repeat_row,
@@ -57,6 +58,7 @@ class _PromptResult:
     prompt: TokenizedPrompt
     started_at: datetime
     records: tuple[Record, ...]
+    timelines: tuple[Record, ...]
     exactness: Exactness
     control: WidthControl | None
     checks: tuple[checks.Check, ...]
@@ -139,6 +141,7 @@ def _run_prompt(
         pool.unpin()
     measurements = plan(session.task.protocol)
     records: list[Record] = []
+    timelines: list[Record] = []
     first_token_s: float | None = None
     for done, measurement in enumerate(measurements):
         reporter.before(measurement, done, len(measurements))
@@ -150,6 +153,8 @@ def _run_prompt(
             _pin_hottest(session, record)
         if measurement.leaves_row:
             records.append(record)
+        elif measurement.kind == "timeline":
+            timelines.append(record)
     reporter.checks()
     exactness, control = _judge(session, prompt, records)
     num_pinned = session.target.num_pinned_experts
@@ -159,6 +164,7 @@ def _run_prompt(
         prompt=prompt,
         started_at=started_at,
         records=tuple(records),
+        timelines=tuple(timelines),
         exactness=exactness,
         control=control,
         checks=found,
@@ -252,6 +258,7 @@ def _tables(
             "tokens": token_rows("greedy", greedy_record, evidence) + token_rows("speculative", speculative, None),
             "checks": check_rows(result.checks),
             "trace": trace_rows(instrumented),
+            "events": event_rows(result.timelines),
         }
         for name, new in made.items():
             rows.setdefault(name, []).extend(keys | row for row in new)

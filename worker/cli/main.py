@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from worker.cli import anchors, checkpoints
+from worker.cli.files import check_writable, write_text
 from worker.cli.terminal import CacheOption, LockOption, say, stop_on_signals
-from worker.contract.errors import InterruptedRunError, StorageError, TaskError, WorkerError
+from worker.contract.errors import InterruptedRunError, TaskError, WorkerError
 from worker.contract.outcome import Failed
 from worker.contract.spool import Progress, SpoolWriter
 from worker.contract.task import BUNDLED_CHECKPOINT, CheckpointRef, Prompt, Protocol, Task
@@ -119,6 +120,10 @@ def bench(
     json_out: Annotated[
         str | None, typer.Option("--json", help="Write the report's row as JSON: a file, or - for stdout.")
     ] = None,
+    trace_out: Annotated[
+        Path | None,
+        typer.Option(help="Also run each path once for a timeline and write it here, for Perfetto to open."),
+    ] = None,
     spool: Annotated[Path | None, typer.Option(help="Also leave the Arrow tables here.")] = None,
     lock: LockOption = None,
     cache: CacheOption = None,
@@ -144,14 +149,21 @@ def bench(
             warmup_tokens=warmup_tokens,
             order=order,  # type: ignore[arg-type]
             pin_hot_experts=pin_hot_experts,
+            timeline=trace_out is not None,
         ),
     }
     task = Task(**described)
+    if trace_out:
+        check_writable(trace_out)
+    if json_out not in (None, "-"):
+        check_writable(Path(json_out))
     writer = SpoolWriter(spool) if spool else None
     tables = _measure(task, _labels("bench", "1", ""), lock, cache, _print_progress())
     if writer:
         writer.complete(tables)
     verdict = _print_report(tables, prompt, json_out)
+    if trace_out:
+        write_text(trace_out, _trace(tables["events"]))
     if verdict == "wrong":
         raise WorkerError("the speculative tokens are wrong: they differ from the greedy ones without an excuse")
 
@@ -208,11 +220,14 @@ def _print_report(tables: dict[str, pa.Table], prompt: str, json_out: str | None
     if json_out == "-":
         typer.echo(text)
     else:
-        try:
-            Path(json_out).write_text(text + "\n", encoding="utf-8")
-        except OSError as error:
-            raise StorageError(f"cannot write {json_out}: {error.strerror}", "choose another file") from error
+        write_text(Path(json_out), text)
     return row["exactness"]
+
+
+def _trace(events: pa.Table) -> str:
+    from worker.benchmark.chrome_trace import chrome_trace
+
+    return json.dumps(chrome_trace(events))
 
 
 def _token_ids(tokens: pa.Table, path: str) -> list[int]:

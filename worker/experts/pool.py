@@ -171,7 +171,9 @@ class LayerPool:
         self.slot_of[experts] = slots
         self.expert_at[slots] = experts
         self._device_map = None
-        self.telemetry.current.read_wait_s += self._clock() - start
+        end = self._clock()
+        self.telemetry.current.read_wait_s += end - start
+        self.telemetry.timeline.add("read_wait", start, end, layer=self.layer)
 
 
 def distinct(ids: NDArray[np.int64], num_experts: int) -> Experts:

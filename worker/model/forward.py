@@ -86,11 +86,15 @@ class LayerwiseForward:
         while layer < num_layers:
             end = self._group_end(layer, limit)
             if end == layer + 1:
-                x = self._model.layers[layer](x, masks[layer], cache.layers[layer])
+                x = self._run_layer(layer, x, masks, cache)
                 layer = end
             else:
                 x, layer = self._run_group(x, layer, end, masks, cache)
         return backbone.norm(x)
+
+    def _run_layer(self, layer: int, x: mx.array, masks: list[mx.array | None], cache: TargetCache) -> mx.array:
+        with self._telemetry.timeline.span("layer", layer):
+            return self._model.layers[layer](x, masks[layer], cache.layers[layer])
 
     def _group_end(self, layer: int, limit: int | None) -> int:
         if limit == _NO_GROUPS:
@@ -109,7 +113,7 @@ class LayerwiseForward:
             for layer in range(start, end):
                 inputs.append(x)
                 before.append(snapshot_layer(cache.layers[layer]))
-                x = self._model.layers[layer](x, masks[layer], cache.layers[layer])
+                x = self._run_layer(layer, x, masks, cache)
         finally:
             self._mode.optimistic = False
         routed = self._mode.take()
@@ -126,8 +130,7 @@ class LayerwiseForward:
                 self._pool_of[layer].forget_reader()
         self._telemetry.forget_layers_from(missed)
         self._telemetry.current.num_repairs += 1
-        x = self._model.layers[missed](inputs[missed - start], masks[missed], cache.layers[missed])
-        return x, missed + 1
+        return self._run_layer(missed, inputs[missed - start], masks, cache), missed + 1
 
     def _read(self, x: mx.array, routed: list[tuple[LayerPool, mx.array]]) -> NDArray[np.int64]:
         """The routed ids of all layers of a group on the host. Shapes: -> [layers, width, k]."""
@@ -135,7 +138,9 @@ class LayerwiseForward:
         stacked = mx.concatenate([indices for _, indices in routed])
         mx.async_eval(stacked, x)
         ids = np.array(stacked).astype(np.int64)
-        self._telemetry.current.route_wait_s += self._clock() - start
+        end = self._clock()
+        self._telemetry.current.route_wait_s += end - start
+        self._telemetry.timeline.add("route_wait", start, end)
         return ids
 
     def _settle(self, routed: list[tuple[LayerPool, mx.array]], ids: NDArray[np.int64]) -> int | None:

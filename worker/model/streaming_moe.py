@@ -60,7 +60,9 @@ class StreamingSwitchGLU(SwitchGLU):
             return output
         start = self._clock()
         ids = np.array(indices).astype(np.int64).reshape(-1, indices.shape[-1])
-        pool.telemetry.current.route_wait_s += self._clock() - start
+        end = self._clock()
+        pool.telemetry.current.route_wait_s += end - start
+        pool.telemetry.timeline.add("route_wait", start, end, layer=pool.layer)
         experts = distinct(ids, pool.num_experts)
         if experts.size <= pool.num_slots and pool.fits(experts):
             num_hits = pool.admit(experts)

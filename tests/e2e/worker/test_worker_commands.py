@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from worker.checkpoint.resolve import BUNDLED_DIRECTORY
+from worker.cli.files import check_writable
 from worker.cli.main import _byte_count
 from worker.contract.errors import TaskError
 from worker.contract.outcome import Completed, Failed
@@ -68,6 +69,46 @@ def test_bench_under_a_memory_budget_prints_the_slots_that_fitted(worker, cache_
     assert sum(row["slots_by_layer"]) == row["num_pool_slots"]
     assert row["greedy_token_ids"] == row["speculative_token_ids"]
     assert 0 < row["greedy_hits_of_optimal_ratio"] <= 1
+
+
+def test_bench_writes_a_timeline_that_perfetto_opens(worker, tmp_path, cache_directory):
+    out = tmp_path / "trace.json"
+    result = worker(
+        "bench", "--verify-width", 2, "--slots", 16, "--max-tokens", 6, "--repeats", 1, "--raw", "--cache-limit", 0,
+        "--prompt", "def median(values):", "--json", "-", "--trace-out", out, "--cache", cache_directory,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    row = json.loads(result.stdout)
+    assert row["greedy_token_ids"] == row["speculative_token_ids"]
+    assert row["settings"]["cache_limit_bytes"] == 0
+    trace = json.loads(out.read_text())
+    names = {event["args"]["name"] for event in trace["traceEvents"] if event["ph"] == "M"}
+    assert names >= {"greedy (bench)", "speculative (bench)", "MainThread"}
+    spans = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+    assert {span["name"] for span in spans} >= {"forward", "layer", "route_wait", "read_wait"}
+    assert sum(span["name"] == "forward" and span["pid"] == 1 for span in spans) == 1 + (6 - 1)
+    assert all(span["ts"] >= 0 and span["dur"] >= 0 and span["tid"] > 0 for span in spans)
+
+
+@pytest.mark.parametrize("flag", ["--trace-out", "--json"])
+@pytest.mark.parametrize("place", ["missing/file.json", "."])
+def test_a_file_that_cannot_be_written_is_named_before_anything_is_measured(
+    worker, tmp_path, cache_directory, flag, place
+):
+    result = worker("bench", flag, tmp_path / place, "--cache", cache_directory)
+    assert result.returncode == 1
+    assert f"cannot write {tmp_path / place}" in _one_line(result)
+    assert "%" not in result.stderr
+    assert result.stdout == ""
+
+
+def test_proving_a_file_writable_leaves_it_as_it_was(tmp_path):
+    kept, absent = tmp_path / "kept", tmp_path / "absent"
+    kept.write_text("text")
+    check_writable(kept)
+    check_writable(absent)
+    assert kept.read_text() == "text"
+    assert not absent.exists()
 
 
 @pytest.mark.parametrize(
