@@ -52,6 +52,17 @@ def uniform_slots(task: Task, manifest: Manifest) -> int:
     return slots
 
 
+def sizes_of(task: Task, directory: Path, manifest: Manifest, context_tokens: int) -> Footprint:
+    """What this task's model takes in memory. Raises: CheckpointError."""
+    return footprint(
+        directory,
+        manifest,
+        verify_width=task.verify_width,
+        prefill_chunk_tokens=task.prefill_chunk_tokens,
+        context_tokens=context_tokens,
+    )
+
+
 def slots_within(task: Task, directory: Path, manifest: Manifest, context_tokens: int) -> int:
     """The slots of all layers together that the task's memory budget holds.
 
@@ -59,14 +70,8 @@ def slots_within(task: Task, directory: Path, manifest: Manifest, context_tokens
     """
     budget, floor, num_layers = task.memory_budget_bytes, floor_of(task, manifest), len(manifest.moe_layers)
     assert budget is not None
-    sizes = footprint(
-        directory,
-        manifest,
-        verify_width=task.verify_width,
-        prefill_chunk_tokens=task.prefill_chunk_tokens,
-        context_tokens=context_tokens,
-    )
-    least = sizes.without_slots_bytes + floor * num_layers * sizes.slot_bytes
+    sizes = sizes_of(task, directory, manifest, context_tokens)
+    least = sizes.with_slots_bytes(floor * num_layers)
     if budget < least:
         raise TaskError(
             f"memory_budget_bytes is {budget}, but {_sum(sizes, floor, num_layers)} = {least} bytes",

@@ -20,8 +20,9 @@ from worker.decode.prefill import prefill
 from worker.experts.counters import Phase, PhaseCounters, Routing
 from worker.experts.prefetch import PrefetchCounters
 from worker.experts.reader import ReaderCounters
-from worker.measure.memory import MemoryReading, read_memory, reset_peak
+from worker.measure.memory import MemoryReading, PeakByPhase
 from worker.measure.stages import BarrierClock, Stage, StageClock
+from worker.measure.timeline import Span, Timeline
 from worker.mtp.generate import Step, speculate
 from worker.mtp.verify import verify
 
@@ -47,6 +48,8 @@ class Record:
     memory: MemoryReading
     load_before: float
     load_after: float
+    spans: tuple[Span, ...]
+    """Of a generation that runs for its timeline; empty elsewhere."""
 
 
 @dataclass(slots=True)
@@ -66,27 +69,33 @@ def measure(session: Session, prompt: TokenizedPrompt, measurement: Measurement)
     target = session.target
     instrumented = measurement.kind == "instrumented"
     starts: list[PoolStart] = []
-    target.telemetry.reset(
-        recording=instrumented or measurement.kind == "calibrate",
-        on_generation=(lambda: starts.extend(map(pool_start, target.pools))) if instrumented else None,
-    )
     target.prefetcher.clear()
     target.prefetcher.take()
     target.reader.take()
     mx.clear_cache()
-    reset_peak()
+    peaks = PeakByPhase()
+
+    def on_generation() -> None:
+        peaks.generation_begins()
+        if instrumented:
+            starts.extend(map(pool_start, target.pools))
+
     load_before = os.getloadavg()[0]
     started_at = datetime.fromtimestamp(time.time(), tz=UTC)
     request = session.request(prompt, measurement.max_tokens)
     observer = _KeepLogits()
     steps: tuple[Step, ...] = ()
     stages: StageClock = BarrierClock() if instrumented else StageClock()
+    timeline = Timeline() if measurement.kind == "timeline" else None
+    target.telemetry.reset(
+        recording=instrumented or measurement.kind == "calibrate", on_generation=on_generation, timeline=timeline
+    )
     if measurement.path == "greedy":
         generation = greedy(target, request, observe=observer if instrumented else None)
     else:
         result = speculate(target, session.head, request, session.speculation, stages=stages)
         generation, steps = result.generation, result.steps
-    memory = read_memory()
+    memory = peaks.read()
     load_after = os.getloadavg()[0]
     target.prefetcher.clear()
     foreseen = target.prefetcher.take()
@@ -107,6 +116,7 @@ def measure(session: Session, prompt: TokenizedPrompt, measurement: Measurement)
         memory=memory,
         load_before=load_before,
         load_after=load_after,
+        spans=timeline.spans if timeline else (),
     )
 
 

@@ -50,6 +50,8 @@ def repeat_row(record: Record, verify_width: int) -> Row:
         "decode_s": generation.decode_s,
         "active_bytes": record.memory.active_bytes,
         "peak_bytes": record.memory.peak_bytes,
+        "prefill_peak_bytes": record.memory.prefill_peak_bytes,
+        "generation_peak_bytes": record.memory.generation_peak_bytes,
         "cache_bytes": record.memory.cache_bytes,
         "rss_bytes": record.memory.rss_bytes,
         "reader_submitted": reader.submitted,
@@ -192,6 +194,25 @@ def trace_rows(records: Iterable[Record]) -> list[Row]:
         if record.measurement.repeat_index == 0
         for routing in record.routings
         for position, experts in enumerate(routing.experts)
+    ]
+
+
+def event_rows(records: Iterable[Record]) -> list[Row]:
+    return [
+        {
+            "path": record.measurement.path,
+            "name": span.name,
+            "phase": span.phase,
+            "forward_index": span.forward_index,
+            "layer": span.layer,
+            "expert": span.expert,
+            "thread": span.thread,
+            "start_s": span.start_s,
+            "end_s": span.end_s,
+            "bytes": span.num_bytes,
+        }
+        for record in records
+        for span in record.spans
     ]
 
 

@@ -23,6 +23,7 @@ from worker.benchmark.rows import (
     Row,
     check_rows,
     cost_columns,
+    event_rows,
     exactness_columns,
     layer_rows,
     repeat_row,
@@ -66,6 +67,7 @@ class _PromptResult:
     prompt: TokenizedPrompt
     started_at: datetime
     records: tuple[Record, ...]
+    timelines: tuple[Record, ...]
     exactness: Exactness
     control: WidthControl | None
     checks: tuple[checks.Check, ...]
@@ -103,7 +105,7 @@ def run_task(
         identity = identify()
         tables = _tables(session, labels, identity, process_start_s, results, costs)
     finally:
-        session.target.close()
+        session.close()
     on_progress(Progress(phase="done", fraction=1.0))
     return tables
 
@@ -156,6 +158,7 @@ def _run_prompt(
         pool.unpin()
     measurements = plan(session.task.protocol)
     records: list[Record] = []
+    timelines: list[Record] = []
     first_token_s: float | None = None
     for done, measurement in enumerate(measurements):
         reporter.before(measurement, done, len(measurements))
@@ -167,6 +170,8 @@ def _run_prompt(
             _pin_hottest(session, record)
         if measurement.leaves_row:
             records.append(record)
+        elif measurement.kind == "timeline":
+            timelines.append(record)
     reporter.checks()
     exactness, control = _judge(session, prompt, records)
     num_pinned = session.target.num_pinned_experts
@@ -176,6 +181,7 @@ def _run_prompt(
         prompt=prompt,
         started_at=started_at,
         records=tuple(records),
+        timelines=tuple(timelines),
         exactness=exactness,
         control=control,
         checks=found,
@@ -270,6 +276,7 @@ def _tables(
             "tokens": token_rows("greedy", greedy_record, evidence) + token_rows("speculative", speculative, None),
             "checks": check_rows(result.checks),
             "trace": trace_rows(instrumented),
+            "events": event_rows(result.timelines),
         }
         for name, new in made.items():
             rows.setdefault(name, []).extend(keys | row for row in new)
@@ -328,6 +335,8 @@ def _common_columns(
         "prefetch_trial_off_s": session.prefetch.trial_off_s,
         "prefetch_trial_on_s": session.prefetch.trial_on_s,
         "keep_warm": "on" if session.settings.keep_warm else "off",
+        "cache_limit_bytes": session.limits.cache_bytes,
+        "mlx_wired_limit_bytes": session.limits.wired_bytes,
         "process_start_s": process_start_s,
         "prepare_s": session.times.prepare_s,
         "verify_records_s": session.times.verify_records_s,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mlx_lm.utils import load_tokenizer
 
-from worker.benchmark.capacity import floor_of, slots_within, split_by_trace, split_evenly, uniform_slots
+from worker.benchmark.capacity import floor_of, sizes_of, slots_within, split_by_trace, split_evenly, uniform_slots
 from worker.benchmark.trial import TRIAL_TOKENS, PrefetchDecision, try_prefetch
 from worker.checkpoint.digests import Stamps
 from worker.checkpoint.layout import Manifest, NumpyDtype
@@ -19,6 +19,7 @@ from worker.checkpoint.verify import check_files, check_records, check_sizes
 from worker.contract.errors import TaskError
 from worker.contract.task import Prompt, Task
 from worker.decode.generation import Request
+from worker.measure.memory import MemoryLimits, cache_limit, recommended_working_set_bytes, wired_limit
 from worker.model.build import EngineSettings, backend_dtype, build_target
 from worker.model.keep_warm import pays_here
 from worker.model.target import Target
@@ -62,7 +63,13 @@ class Session:
     slots_by_layer: tuple[int, ...]
     settings: EngineSettings
     prefetch: PrefetchDecision
+    limits: MemoryLimits
     times: LoadTimes
+
+    def close(self) -> None:
+        """Release the reading threads and the files, and put MLX's limits back."""
+        self.target.close()
+        self.limits.restore()
 
     def request(self, prompt: TokenizedPrompt, max_tokens: int) -> Request:
         return _request(self.task, prompt, max_tokens, self.stop_ids)
@@ -76,8 +83,18 @@ def open_session(
 ) -> Session:
     """Load what the task names. Cheap checks come first: nothing is loaded for a task that cannot run.
 
+    Sets MLX's limits of memory, which `close` puts back, as a failure here does.
     Raises: TaskError for a task this checkpoint cannot serve; CheckpointError; StorageError.
     """
+    limits = MemoryLimits()
+    try:
+        return _open(task, cache, on_phase, clock, limits)
+    except BaseException:
+        limits.restore()
+        raise
+
+
+def _open(task: Task, cache: Path, on_phase: OnPhase, clock: Callable[[], float], limits: MemoryLimits) -> Session:
     stamps = open_stamps(cache)
     start = clock()
     dtype: NumpyDtype | None = backend_dtype() if task.compute_dtype == "auto" else task.compute_dtype
@@ -95,9 +112,12 @@ def open_session(
     num_verified = _verify(task, directory, manifest, stamps, on_phase)
     verified_at = clock()
     prompts, stop_ids = _tokenize(task, directory, manifest)
+    sizes = sizes_of(task, directory, manifest, _context_tokens(task, prompts))
+    limits.set_cache(cache_limit(task.cache_limit_bytes, sizes.working_bytes))
     allocate_at = clock()
     slots = _slots_by_layer(task, directory, manifest, prompts, on_phase)
     allocate_s = clock() - allocate_at
+    limits.set_wired(wired_limit(sizes.with_slots_bytes(sum(slots)), recommended_working_set_bytes()))
     on_phase("load", 0.0, manifest.name)
     settings = _settings(task, slots)
     target = build_target(directory, manifest, settings)
@@ -116,6 +136,7 @@ def open_session(
         slots_by_layer=slots,
         settings=settings,
         prefetch=prefetch,
+        limits=limits,
         times=LoadTimes(
             prepare_s=prepared_at - start,
             verify_records_s=verified_at - prepared_at,
@@ -147,8 +168,7 @@ def _slots_by_layer(
 ) -> tuple[int, ...]:
     if task.memory_budget_bytes is None:
         return (uniform_slots(task, manifest),) * len(manifest.moe_layers)
-    context = max(len(prompt.token_ids) for prompt in prompts) + _generated_tokens(task)
-    num_slots = slots_within(task, directory, manifest, context_tokens=context)
+    num_slots = slots_within(task, directory, manifest, context_tokens=_context_tokens(task, prompts))
     if task.resolved_allocation == "uniform" or num_slots == len(manifest.moe_layers) * manifest.num_experts:
         return split_evenly(task, manifest, num_slots)
     requests = [_request(task, prompt, task.protocol.max_tokens, frozenset()) for prompt in prompts]
@@ -206,6 +226,11 @@ def _speculation(task: Task) -> Speculation:
 def _generated_tokens(task: Task) -> int:
     """Positions after the prompt: the last verify forward may score as many tokens again as it has drafts."""
     return task.protocol.max_tokens + task.num_draft_tokens
+
+
+def _context_tokens(task: Task, prompts: tuple[TokenizedPrompt, ...]) -> int:
+    """Positions of the longest generation."""
+    return max(len(prompt.token_ids) for prompt in prompts) + _generated_tokens(task)
 
 
 def _request(task: Task, prompt: TokenizedPrompt, max_tokens: int, stop_ids: frozenset[int]) -> Request:

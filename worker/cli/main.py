@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from worker.cli import anchors, checkpoints
+from worker.cli.files import check_writable, write_text
 from worker.cli.terminal import CacheOption, LockOption, say, stop_on_signals
-from worker.contract.errors import InterruptedRunError, StorageError, TaskError, WorkerError
+from worker.contract.errors import InterruptedRunError, TaskError, WorkerError
 from worker.contract.outcome import Failed
 from worker.contract.spool import Progress, SpoolWriter
 from worker.contract.task import BUNDLED_CHECKPOINT, CheckpointRef, Prompt, Protocol, Task
@@ -120,12 +121,22 @@ def bench(
     keep_warm: Annotated[
         str, typer.Option(help="Keep the GPU awake while reads are waited for: auto, on, off.")
     ] = "auto",
+    cache_limit: Annotated[
+        str | None,
+        typer.Option(
+            help="Freed buffers that MLX may keep, such as 512MiB, or 0. Default: what a generation works in."
+        ),
+    ] = None,
     prompt: Annotated[str, typer.Option(help="The text to answer or continue.")] = DEFAULT_PROMPT,
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue the text as it stands, without the chat template.")
     ] = False,
     json_out: Annotated[
         str | None, typer.Option("--json", help="Write the report's row as JSON: a file, or - for stdout.")
+    ] = None,
+    trace_out: Annotated[
+        Path | None,
+        typer.Option(help="Also run each path once for a timeline and write it here, for Perfetto to open."),
     ] = None,
     spool: Annotated[Path | None, typer.Option(help="Also leave the Arrow tables here.")] = None,
     lock: LockOption = None,
@@ -151,32 +162,41 @@ def bench(
         "prefetch": prefetch,
         "prefetch_ranks": prefetch_ranks,
         "keep_warm": keep_warm,
+        "cache_limit_bytes": None if cache_limit is None else _byte_count(cache_limit, "--cache-limit", least=0),
         "protocol": Protocol(
             max_tokens=max_tokens,
             repeats=repeats,
             warmup_tokens=warmup_tokens,
             order=order,  # type: ignore[arg-type]
             pin_hot_experts=pin_hot_experts,
+            timeline=trace_out is not None,
         ),
     }
     task = Task(**described)
+    if trace_out:
+        check_writable(trace_out)
+    if json_out not in (None, "-"):
+        check_writable(Path(json_out))
     writer = SpoolWriter(spool) if spool else None
     tables = _measure(task, _labels("bench", "1", ""), lock, cache, _print_progress())
     if writer:
         writer.complete(tables)
     verdict = _print_report(tables, prompt, json_out)
+    if trace_out:
+        write_text(trace_out, _trace(tables["events"]))
     if verdict == "wrong":
         raise WorkerError("the speculative tokens are wrong: they differ from the greedy ones without an excuse")
 
 
-def _byte_count(text: str) -> int:
-    """Raises: TaskError when the text is no positive number with a unit of bytes."""
+def _byte_count(text: str, flag: str = "--memory-budget", *, least: int = 1) -> int:
+    """Raises: TaskError when the text is no number with a unit of bytes, or fewer bytes than `least`."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(B|[kKMGT]i?B)?\s*", text)
-    if match is None or float(match[1]) == 0:
-        raise TaskError(f"--memory-budget is {text!r}, expected a number with a unit: 8GiB, 900MB or 8000000000")
-    number, unit = Decimal(match[1]), match[2] or "B"
-    base = 1024 if "i" in unit else 1000
-    return int(number * base ** "BKMGT".index(unit[0].upper()))
+    unit = (match and match[2]) or "B"
+    factor = (1024 if "i" in unit else 1000) ** "BKMGT".index(unit[0].upper())
+    num_bytes = int(Decimal(match[1]) * factor) if match else -1
+    if num_bytes < least:
+        raise TaskError(f"{flag} is {text!r}, expected a number with a unit: 8GiB, 900MB or 8000000000")
+    return num_bytes
 
 
 def _measure(
@@ -220,11 +240,14 @@ def _print_report(tables: dict[str, pa.Table], prompt: str, json_out: str | None
     if json_out == "-":
         typer.echo(text)
     else:
-        try:
-            Path(json_out).write_text(text + "\n", encoding="utf-8")
-        except OSError as error:
-            raise StorageError(f"cannot write {json_out}: {error.strerror}", "choose another file") from error
+        write_text(Path(json_out), text)
     return row["exactness"]
+
+
+def _trace(events: pa.Table) -> str:
+    from worker.benchmark.chrome_trace import chrome_trace
+
+    return json.dumps(chrome_trace(events))
 
 
 def _token_ids(tokens: pa.Table, path: str) -> list[int]:

@@ -31,7 +31,8 @@ LOG_FILE = "worker.log"
 class Progress:
     """Where a run stands.
 
-    `phase` is one of prepare, verify, load, warmup, greedy, speculative, calibrate, instrumented, checks, costs, done.
+    `phase` is one of prepare, verify, load, trial, warmup, rewarm, greedy, speculative, calibrate, instrumented, timeline,
+    checks, costs, done.
     `fraction` (0..1) counts the work of the whole task, so a remaining time can be told from it.
     Units: `tok_s` tokens per second of the last finished repeat.
     """

@@ -15,6 +15,8 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
+from worker.measure.timeline import NoTimeline
+
 Phase = Literal["prefill", "decode", "verify"]
 PHASES: tuple[Phase, ...] = ("prefill", "decode", "verify")
 
@@ -86,16 +88,23 @@ class _Deferred:
 
 
 class Telemetry:
-    """Counters and, while `recording`, the routing trace of the current repeat."""
+    """Counters, while `recording` the routing trace, and on request the timeline of the current repeat."""
 
     def __init__(self) -> None:
         self.reset()
 
-    def reset(self, *, recording: bool = False, on_generation: Callable[[], None] | None = None) -> None:
-        """Forget everything and say whether routing decisions are to be kept.
+    def reset(
+        self,
+        *,
+        recording: bool = False,
+        on_generation: Callable[[], None] | None = None,
+        timeline: NoTimeline | None = None,
+    ) -> None:
+        """Forget everything and say whether routing decisions are to be kept, and on which timeline spans are put.
 
         `on_generation` is called once, when the first forward after the prompt's begins.
         """
+        self.timeline = timeline or NoTimeline()
         self._on_generation = on_generation
         self.counters: dict[Phase, PhaseCounters] = {}
         self.recording = recording
@@ -114,7 +123,8 @@ class Telemetry:
         self._forward_index += 1
         self.current.num_forwards += 1
         self._open = _Deferred(phase, self._forward_index)
-        yield
+        with self.timeline.forward(phase, self._forward_index):
+            yield
         if self._open.layers:
             self._deferred.append(self._open)
 

@@ -203,7 +203,9 @@ class LayerPool:
         self.slot_of[experts] = slots
         self.expert_at[slots] = experts
         self._device_map = self.slots.map_experts(self.slot_of)
-        self.telemetry.current.read_wait_s += self._clock() - start
+        end = self._clock()
+        self.telemetry.current.read_wait_s += end - start
+        self.telemetry.timeline.add("read_wait", start, end, layer=self.layer)
 
     def _read(self, slot_for: dict[int, int], on_submitted: Callable[[], None] | None = None) -> None:
         wanted = list(slot_for.items())

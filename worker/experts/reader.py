@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from worker.contract.errors import CheckpointError
+from worker.experts.counters import Telemetry
 from worker.experts.extents import Extent, Operation, plan_reads
 from worker.experts.file import Buffers, ExpertFile, window
 
@@ -114,9 +115,14 @@ class Reader:
         *,
         queue_depth: int = 16,
         while_waiting: Callable[[], None] | None = None,
+        telemetry: Telemetry | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`while_waiting`, when given, is called again and again while `read` waits, which then leaves reading to others."""
+        """`while_waiting`, when given, is called again and again while `read` waits, which then leaves reading to others.
+
+        Every read is put on the timeline of `telemetry`.
+        """
+        self._telemetry = telemetry or Telemetry()
         self.num_threads, self.queue_depth = num_threads, queue_depth
         self.counters = ReaderCounters()
         self._while_waiting, self._clock = while_waiting, clock
@@ -265,7 +271,10 @@ class Reader:
         num_bytes, failure = 0, None
         try:
             for extent in demand.operation:
-                num_bytes += _read_extent(demand.jobs, extent)
+                began = self._clock()
+                count = _read_extent(demand.jobs, extent)
+                self._note("read", demand.jobs[extent[0].index], began, count)
+                num_bytes += count
         except BaseException as error:
             failure = error  # handed to the thread that waits, whatever it is
         self._leave(start, len(demand.operation), num_bytes)
@@ -279,11 +288,17 @@ class Reader:
             destination = ahead.job.destination
             num_bytes = ahead.job.file.read_at(ahead.job.expert, 0, destination.buffers())
             destination.arrived(0, num_bytes)
+            self._note("prefetch", ahead.job, start, num_bytes)
             state = "done"
         except CheckpointError:
             pass
         self._leave(start, 1, num_bytes, ahead=ahead)
         ahead.end(state)
+
+    def _note(self, name: Literal["read", "prefetch"], job: ReadJob, start: float, num_bytes: int) -> None:
+        self._telemetry.timeline.add(
+            name, start, self._clock(), layer=job.file.layer, expert=job.expert, num_bytes=num_bytes
+        )
 
     def _has_room(self) -> bool:
         """Under the guard: whether another operation may be handed over, beside one of the calling thread's own."""

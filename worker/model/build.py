@@ -91,6 +91,7 @@ def build_target(directory: Path, manifest: Manifest, settings: EngineSettings) 
         settings.reader_threads,
         queue_depth=settings.queue_depth,
         while_waiting=KeepWarm() if settings.keep_warm else None,
+        telemetry=telemetry,
     )
     demanded, ahead = (
         StagingBuffers(settings.queue_depth, manifest.record.payload_bytes, copier.allocate if copier else None)

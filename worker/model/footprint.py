@@ -42,6 +42,10 @@ class Footprint:
     def without_slots_bytes(self) -> int:
         return self.weights_bytes + self.head_bytes + self.working_bytes
 
+    def with_slots_bytes(self, num_slots: int) -> int:
+        """Everything, with so many slots over all layers."""
+        return self.without_slots_bytes + num_slots * self.slot_bytes
+
 
 def footprint(
     directory: Path, manifest: Manifest, *, verify_width: int, prefill_chunk_tokens: int, context_tokens: int

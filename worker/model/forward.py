@@ -68,6 +68,10 @@ class LayerwiseForward:
                 x, layer = self._run_group(x, layer, end, masks, cache)
         return backbone.norm(x)
 
+    def _run_layer(self, layer: int, x: mx.array, masks: list[mx.array | None], cache: TargetCache) -> mx.array:
+        with self._telemetry.timeline.span("layer", layer):
+            return self._model.layers[layer](x, masks[layer], cache.layers[layer])
+
     def _group_end(self, layer: int, limit: int | None) -> int:
         if limit == _NO_GROUPS:
             return layer + 1
@@ -80,7 +84,7 @@ class LayerwiseForward:
         """Run one layer; a prompt's chunks say nothing about what a layer of a generation costs."""
         counters, began = self._telemetry.current, self._clock()
         before = counters.num_routed - counters.num_hits
-        x = self._model.layers[layer](x, masks[layer], cache.layers[layer])
+        x = self._run_layer(layer, x, masks, cache)
         if learn and layer in self._pool_of and counters.num_routed - counters.num_hits == before:
             self.times.layer_ran_alone(self._clock() - began)
         return x
@@ -96,7 +100,7 @@ class LayerwiseForward:
             for layer in range(start, end):
                 inputs.append(x)
                 before.append(snapshot_layer(cache.layers[layer]))
-                x = self._model.layers[layer](x, masks[layer], cache.layers[layer])
+                x = self._run_layer(layer, x, masks, cache)
                 if self._mode.overlap:
                     mx.async_eval(x)
         finally:
@@ -115,8 +119,7 @@ class LayerwiseForward:
                 self._pool_of[layer].forget_reader()
         self._telemetry.forget_layers_from(missed)
         self._telemetry.current.num_repairs += 1
-        x = self._model.layers[missed](inputs[missed - start], masks[missed], cache.layers[missed])
-        return x, missed + 1
+        return self._run_layer(missed, inputs[missed - start], masks, cache), missed + 1
 
     def _read(self, x: mx.array, routed: list[tuple[LayerPool, mx.array]]) -> NDArray[np.int64]:
         """The routed ids of all layers of a group on the host. Shapes: -> [layers, width, k]."""
@@ -124,7 +127,9 @@ class LayerwiseForward:
         stacked = mx.concatenate([indices for _, indices in routed])
         mx.async_eval(stacked, x)
         ids = np.array(stacked).astype(np.int64)
-        self._telemetry.current.route_wait_s += self._clock() - start
+        end = self._clock()
+        self._telemetry.current.route_wait_s += end - start
+        self._telemetry.timeline.add("route_wait", start, end)
         return ids
 
     def _settle(self, routed: list[tuple[LayerPool, mx.array]], ids: NDArray[np.int64]) -> int | None:

@@ -132,7 +132,9 @@ class StreamingSwitchGLU(SwitchGLU):
         """What the host asked for. Shapes: [1, width, n] -> [width, n]."""
         start = self._clock()
         found = np.array(wanted).astype(np.int64)[0]
-        self._pool.telemetry.current.route_wait_s += self._clock() - start
+        end = self._clock()
+        self._pool.telemetry.current.route_wait_s += end - start
+        self._pool.telemetry.timeline.add("route_wait", start, end, layer=self._pool.layer)
         return found
 
     def _in_groups(self, x: mx.array, ids: NDArray[np.int64], experts: NDArray[np.int64]) -> tuple[mx.array, Admitted]:

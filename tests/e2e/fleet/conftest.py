@@ -31,12 +31,19 @@ class Fleet:
         return self.folder / "study.toml"
 
     def write_study(
-        self, *, source: str = "demo", matrix: str = "verify_width = [3]", prompts: str = PROMPT, max_tokens: int = 12
+        self,
+        *,
+        source: str = "demo",
+        matrix: str = "verify_width = [3]",
+        prompts: str = PROMPT,
+        max_tokens: int = 12,
+        protocol: str = "",
     ) -> Path:
         (self.folder / "prompts.jsonl").write_text(prompts)
         self.study.write_text(
             f'name = "small"\n[checkpoint]\nsource = "{source}"\n[prompts]\nfile = "prompts.jsonl"\n'
             f"[matrix]\n{matrix}\n[protocol]\nmax_tokens = {max_tokens}\nrepeats = 1\nrewarm_tokens = 2\n"
+            f"{protocol}\n"
         )
         return self.study
 

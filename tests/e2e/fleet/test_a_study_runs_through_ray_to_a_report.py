@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 
+import pyarrow.parquet as pq
 import pytest
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
 
 def test_submit_report_and_submit_again(fleet):
-    study = str(fleet.write_study(matrix="verify_width = [3]\nslots_per_layer = [64, 16]"))
+    matrix = "verify_width = [3]\nslots_per_layer = [64, 16]"
+    study = str(fleet.write_study(matrix=matrix, protocol="timeline = true"))
     first = fleet.run("submit", study)
     assert first.returncode == 0, first.stderr
     assert "2 of 2 tasks done, 0 failed" in first.stdout
@@ -22,6 +24,13 @@ def test_submit_report_and_submit_again(fleet):
     assert {row["exactness"] for row in report["rows"]} == {"identical"}
     assert all(row["greedy_decode_tok_s"]["median"] > 0 for row in report["rows"])
     assert not report["synthetic"]
+
+    stored = list(fleet.data.rglob("events.parquet"))
+    assert len(stored) == 2
+    for path in stored:
+        assert {(row["path"], row["name"]) for row in pq.read_table(path).to_pylist()} >= {
+            (path_name, name) for path_name in ("greedy", "speculative") for name in ("forward", "layer")
+        }
 
     before = fleet.state()
     again = fleet.run("submit", study)

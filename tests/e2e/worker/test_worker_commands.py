@@ -16,7 +16,9 @@ import psutil
 import pytest
 
 from worker.checkpoint.resolve import BUNDLED_DIRECTORY
+from worker.cli.files import check_writable
 from worker.cli.main import _byte_count
+from worker.contract.errors import TaskError
 from worker.contract.outcome import Completed, Failed
 from worker.contract.schema import SCHEMAS
 from worker.contract.spool import Progress, read_outcome, read_tables
@@ -83,6 +85,46 @@ def test_bench_drafts_by_the_policy_it_is_given(worker, cache_directory):
     assert "costs" in result.stderr
 
 
+def test_bench_writes_a_timeline_that_perfetto_opens(worker, tmp_path, cache_directory):
+    out = tmp_path / "trace.json"
+    result = worker(
+        "bench", "--verify-width", 2, "--slots", 16, "--max-tokens", 6, "--repeats", 1, "--raw", "--cache-limit", 0,
+        "--prompt", "def median(values):", "--json", "-", "--trace-out", out, "--cache", cache_directory,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    row = json.loads(result.stdout)
+    assert row["greedy_token_ids"] == row["speculative_token_ids"]
+    assert row["settings"]["cache_limit_bytes"] == 0
+    trace = json.loads(out.read_text())
+    names = {event["args"]["name"] for event in trace["traceEvents"] if event["ph"] == "M"}
+    assert names >= {"greedy (bench)", "speculative (bench)", "MainThread"}
+    spans = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+    assert {span["name"] for span in spans} >= {"forward", "layer", "route_wait", "read_wait"}
+    assert sum(span["name"] == "forward" and span["pid"] == 1 for span in spans) == 1 + (6 - 1)
+    assert all(span["ts"] >= 0 and span["dur"] >= 0 and span["tid"] > 0 for span in spans)
+
+
+@pytest.mark.parametrize("flag", ["--trace-out", "--json"])
+@pytest.mark.parametrize("place", ["missing/file.json", "."])
+def test_a_file_that_cannot_be_written_is_named_before_anything_is_measured(
+    worker, tmp_path, cache_directory, flag, place
+):
+    result = worker("bench", flag, tmp_path / place, "--cache", cache_directory)
+    assert result.returncode == 1
+    assert f"cannot write {tmp_path / place}" in _one_line(result)
+    assert "%" not in result.stderr
+    assert result.stdout == ""
+
+
+def test_proving_a_file_writable_leaves_it_as_it_was(tmp_path):
+    kept, absent = tmp_path / "kept", tmp_path / "absent"
+    kept.write_text("text")
+    check_writable(kept)
+    check_writable(absent)
+    assert kept.read_text() == "text"
+    assert not absent.exists()
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -96,6 +138,13 @@ def test_bench_drafts_by_the_policy_it_is_given(worker, cache_directory):
 )
 def test_a_number_of_bytes_is_read_with_its_unit(text, expected):
     assert _byte_count(text) == expected
+
+
+def test_only_a_cache_limit_may_be_nothing():
+    assert _byte_count("0", "--cache-limit", least=0) == 0
+    for text in ("0", "0.4B", "0 GiB"):
+        with pytest.raises(TaskError, match=r"--memory-budget is .*, expected a number with a unit"):
+            _byte_count(text)
 
 
 def test_run_leaves_a_complete_spool(worker, task_file, tmp_path, cache_directory):
@@ -145,6 +194,7 @@ def test_prepare_verify_and_bench_on_the_prepared_directory(worker, tmp_path, ca
             "memory_budget_bytes is 4194304, but weights 2338624 + head 1684952 +",
         ),
         (["bench", "--memory-budget", "8 gigs"], 2, "--memory-budget is '8 gigs', expected a number with a unit: 8GiB"),
+        (["bench", "--cache-limit", "some"], 2, "--cache-limit is 'some', expected a number with a unit: 8GiB"),
         (["bench", "--memory-budget", "1GiB", "--slots", "16"], 2, "slots_per_layer and memory_budget_bytes are both"),
         (["bench", "--eviction", "belady"], 2, "eviction is 'belady', expected one of lru, lfu, lfuda, s3-fifo"),
         (["bench", "--draft-policy", "some"], 2, "draft_policy is 'some', expected one of fixed, gated, off"),
@@ -184,7 +234,7 @@ def test_a_cache_that_cannot_be_written_is_named(worker, tmp_path):
     ("text", "message"),
     [
         ("{", "the task is not JSON"),
-        ('{"task_version": 2, "checkpoint": {"source": "demo"}, "prompts": [], "wdith": 3}', "unknown key 'wdith'"),
+        ('{"task_version": 3, "checkpoint": {"source": "demo"}, "prompts": [], "wdith": 3}', "unknown key 'wdith'"),
     ],
 )
 def test_a_task_file_that_is_no_task_is_wrong_use(worker, tmp_path, text: str, message: str):

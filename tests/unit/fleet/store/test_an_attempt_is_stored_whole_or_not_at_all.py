@@ -26,6 +26,8 @@ def tables(attempt: str, *, study: str = S, task: str = T, num_tokens: int = 3) 
     found = {name: schema.empty_table() for name, schema in SCHEMAS.items()}
     found["runs"] = pa.Table.from_pylist([{**key, "synthetic": True}], schema=SCHEMAS["runs"])
     rows = [{**key, "path": "greedy", "token_index": i, "token_id": i} for i in range(num_tokens)]
+    span = {**key, "path": "greedy", "name": "layer", "layer": 2, "thread": "MainThread", "start_s": 0.5, "end_s": 0.75}
+    found["events"] = pa.Table.from_pylist([span], schema=SCHEMAS["events"])
     found["tokens"] = pa.Table.from_pylist(rows, schema=SCHEMAS["tokens"])
     return found
 
@@ -40,6 +42,8 @@ def test_what_goes_in_comes_out_with_its_schema_and_its_nulls(tmp_path):
     found = store.scan(S)
     assert {name: table.schema for name, table in found.items()} == SCHEMAS
     assert found["runs"].to_pylist() == tables("a")["runs"].to_pylist()
+    assert found["events"].to_pylist() == tables("a")["events"].to_pylist()
+    assert found["events"].column("expert").null_count == 1
     assert found["runs"].column("chip").null_count == 1
     assert store.count_rows(S, T, "a") == {name: table.num_rows for name, table in tables("a").items()}
 

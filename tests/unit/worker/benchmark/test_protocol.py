@@ -5,7 +5,7 @@ from __future__ import annotations
 from worker.benchmark.protocol import plan
 from worker.contract.task import Protocol
 
-LETTERS = {"warmup": "w", "rewarm": "r", "measured": "m", "instrumented": "i", "calibrate": "c"}
+LETTERS = {"warmup": "w", "rewarm": "r", "measured": "m", "instrumented": "i", "calibrate": "c", "timeline": "t"}
 
 
 def _spelled(protocol: Protocol) -> str:
@@ -26,6 +26,20 @@ def test_pinning_calibrates_after_the_greedy_block():
 
 def test_no_warmup_and_no_rewarm_leave_only_what_is_measured():
     assert _spelled(Protocol(repeats=1, warmup_tokens=0, rewarm_tokens=0)) == "mG mS iG iS"
+
+
+def test_a_timeline_is_one_generation_more_of_each_path_that_leaves_no_row():
+    assert _spelled(Protocol(repeats=1, timeline=True)) == "wS wG mG rS mS rG iG rS iS rG tG rS tS"
+    plain, more = plan(Protocol(repeats=2)), plan(Protocol(repeats=2, timeline=True))
+    assert more[: len(plan(Protocol(repeats=2)))] == plain
+    assert [step.sequence_index for step in more if step.kind == "timeline"] == [None, None]
+    assert not any(step.leaves_row for step in more if step.kind == "timeline")
+
+
+def test_in_blocks_a_timeline_ends_its_path_s_block_so_that_greedy_s_is_not_pinned():
+    assert _spelled(Protocol(repeats=1, order="blocks", timeline=True)) == "wS wG mG iG tG rS mS iS tS"
+    pinned = Protocol(repeats=1, order="blocks", pin_hot_experts=4, timeline=True)
+    assert _spelled(pinned) == "wS wG mG iG tG cG rS mS iS tS"
 
 
 def test_rows_are_numbered_in_the_order_they_were_run():

@@ -31,15 +31,6 @@ TASK = Task(
     protocol=Protocol(max_tokens=20, repeats=2, rewarm_tokens=4),
 )
 
-NULL_IN_THIS_VERSION = {
-    "runs": {
-        "cache_limit_bytes",
-    },
-    "repeats": {
-        "prefill_peak_bytes",
-        "generation_peak_bytes",
-    },
-}
 ONLY_ELSEWHERE = {
     # tasks that leave prefetch to a trial
     "prefetch_trial_off_s",
@@ -87,11 +78,9 @@ def test_every_table_has_rows_for_both_prompts(tables):
 
 
 @pytest.mark.parametrize("name", ["runs", "repeats"])
-def test_every_column_is_measured_somewhere_or_known_to_be_null(tables, name: str):
+def test_every_column_is_measured_here_or_elsewhere(tables, name: str):
     filled = {column for row in tables[name] for column, value in row.items() if value is not None}
-    missing = set(SCHEMAS[name].names) - filled - NULL_IN_THIS_VERSION[name]
-    assert missing <= ONLY_ELSEWHERE
-    assert not filled & NULL_IN_THIS_VERSION[name]
+    assert set(SCHEMAS[name].names) - filled <= ONLY_ELSEWHERE
 
 
 def test_the_run_is_identical_and_its_controls_ran(tables):
@@ -296,6 +285,40 @@ def test_the_trace_and_the_unions_agree(tables):
             unions.setdefault(row["forward_index"], set()).update(row["experts"])
         assert layer["union_max"] == max(map(len, unions.values())) <= 12
         assert layer["num_routed"] == sum(map(len, unions.values()))
+
+
+def test_a_timeline_leaves_events_of_both_paths_and_changes_no_other_row(tables, cache_directory):
+    task = replace(TASK, prompts=TASK.prompts[:1], protocol=replace(TASK.protocol, timeline=True))
+    found = {name: table.to_pylist() for name, table in run_task(task, LABELS, cache_directory).items()}
+    for name, rows in found.items():
+        if name != "events":
+            assert len(rows) == len(_of(tables[name], prompt_id="code")), name
+    for name, columns in {
+        "repeats": ("path", "num_tokens", "prefill", "decode", "verify", "sequence_index"),
+        "tokens": ("path", "token_id"),
+        "trace": ("path", "forward_index", "layer", "experts"),
+    }.items():
+        assert _counts(found[name], columns) == _counts(_of(tables[name], prompt_id="code"), columns)
+    assert {row["path"] for row in found["events"]} == {"greedy", "speculative"}
+    for repeat in _of(found["repeats"], instrumented=False, repeat_index=0):
+        forwards = _of(found["events"], path=repeat["path"], name="forward")
+        assert len(forwards) == 1 + (repeat["num_steps"] or repeat["num_tokens"] - 1)
+        assert [row["forward_index"] for row in forwards] == list(range(len(forwards)))
+        assert forwards[0]["start_s"] > 0
+        assert forwards[0]["phase"] == "prefill"
+
+
+def _counts(rows, columns):
+    """The columns without what was timed."""
+    return [
+        {
+            column: {key: value for key, value in row[column].items() if not key.endswith("_s")}
+            if isinstance(row[column], dict)
+            else row[column]
+            for column in columns
+        }
+        for row in rows
+    ]
 
 
 def test_replays_are_counted_and_timed(cache_directory):
