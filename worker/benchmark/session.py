@@ -11,7 +11,7 @@ from pathlib import Path
 from mlx_lm.utils import load_tokenizer
 
 from worker.benchmark.capacity import floor_of, sizes_of, slots_within, split_by_trace, split_evenly, uniform_slots
-from worker.benchmark.trial import TRIAL_TOKENS, PrefetchDecision, try_prefetch
+from worker.benchmark.trial import PrefetchDecision, try_prefetch
 from worker.checkpoint.digests import Stamps
 from worker.checkpoint.layout import Manifest, NumpyDtype
 from worker.checkpoint.resolve import open_stamps, resolve
@@ -207,8 +207,7 @@ def _decide_prefetch(
         target.use_prefetch(True)
         return PrefetchDecision(on=True)
     on_phase("trial", 0.0, "prefetch")
-    request = _request(task, prompts[0], min(TRIAL_TOKENS, task.protocol.max_tokens), frozenset())
-    decision = try_prefetch(target, request)
+    decision = try_prefetch(target, _request(task, prompts[0], task.protocol.max_tokens, frozenset()))
     target.telemetry.reset()
     return decision
 

@@ -178,12 +178,12 @@ def test_prefetch_is_kept_only_where_it_gains(make_target, on_s: float, kept: bo
     target = make_target(20)
     seen = []
 
-    def run(target, request):
+    def segment():
         seen.append(target.pools[0].prefetcher is not None)
         return on_s if seen[-1] else 1.0
 
     decision = try_prefetch(
-        target, Request(prompt_ids=(1,), max_tokens=2, stop_ids=frozenset(), prefill_chunk_tokens=1), run=run
+        target, Request(prompt_ids=(1,), max_tokens=2, stop_ids=frozenset(), prefill_chunk_tokens=1), segment=segment
     )
     assert (decision.on, decision.trial_off_s, decision.trial_on_s) == (kept, 1.0, on_s)
     assert (target.pools[0].prefetcher is not None) == kept
