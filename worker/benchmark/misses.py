@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker.benchmark.engine import Ids, engine_arm
+from worker.experts.allocate import LruStack
 from worker.experts.counters import Routing
 from worker.model.target import Target
 
@@ -32,7 +33,7 @@ def misses_by_slots(resident: Target, prompt: Ids, ids_of_round: Sequence[Ids], 
     num_experts = resident.pools[0].num_experts
     misses = np.zeros(num_experts + 1)
     for pool in resident.pools:
-        stack = _LruStack(num_experts)
+        stack = LruStack(num_experts)
         for index, routings in enumerate(recorded):
             for routing in routings:
                 if routing.layer == pool.layer:
@@ -47,23 +48,6 @@ def slots_for(misses: Misses, num_routed_per_token: int, hit_ratio: float) -> in
     allowed = (1 - hit_ratio) * num_routed_per_token
     enough = np.flatnonzero(misses[1:] <= allowed + 1e-9) + 1
     return int(enough[0]) if enough.size else len(misses) - 1
-
-
-class _LruStack:
-    """The experts of one layer in the order of their last use."""
-
-    def __init__(self, num_experts: int) -> None:
-        self._newest_first: NDArray[np.int64] = np.empty(0, dtype=np.int64)
-        self._num_experts = num_experts
-
-    def use(self, experts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The place of each expert, from 1; 0 if it was never used. Mutates: they are the newest now."""
-        place = np.zeros(self._num_experts, dtype=np.int64)
-        place[self._newest_first] = np.arange(1, self._newest_first.size + 1)
-        used = np.zeros(self._num_experts, dtype=np.bool_)
-        used[experts] = True
-        self._newest_first = np.concatenate([experts[::-1], self._newest_first[~used[self._newest_first]]])
-        return place[experts]
 
 
 def _misses_of(places: NDArray[np.int64], num_experts: int) -> NDArray[np.float64]:

@@ -1,8 +1,9 @@
-"""Commands that compare this engine with plain mlx-lm in one process: anchor, engine."""
+"""Commands that compare this engine in one process, with plain mlx-lm (anchor, engine) and with the bare disk (reads)."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this file."""
-    for command in (anchor, engine):
+    for command in (anchor, engine, reads):
         app.command()(command)
 
 
@@ -82,6 +83,10 @@ def engine(
     group_limit: Annotated[
         int | None, typer.Option(help="Also run each size with groups of at most so many layers.")
     ] = None,
+    hit_ratios: Annotated[
+        str | None,
+        typer.Option(help="Pool sizes with these hit ratios on the ids fed, such as 0.99,0.9, instead of --slots."),
+    ] = None,
     widths: Annotated[bool, typer.Option(help="Also time forwards of 1 to 5 tokens, all experts resident.")] = False,
     lock: LockOption = None,
     cache: CacheOption = None,
@@ -99,17 +104,20 @@ def engine(
         directory, prepared = _open(CheckpointRef(source=source), cache)
         manifest = prepared.manifest
         plain = load_plain(directory, MLX_DTYPES[manifest.compute_dtype])
+        vocabulary = plain.args.vocab_size
+        prompt = zipf_ids(vocabulary, 40, seed=0)
+        ids = [zipf_ids(vocabulary, tokens, seed=1 + index) for index in range(rounds)]
+        counts = [_slot_count(text, manifest.num_experts) for text in slots.split(",")]
+        if hit_ratios is not None:
+            counts = _slots_that_hit(prepared, [_ratio(text) for text in hit_ratios.split(",")], prompt, ids)
         arms = [plain_arm("plain mlx-lm", plain)]
-        for count in (_slot_count(text, manifest.num_experts) for text in slots.split(",")):
+        for count in counts:
             for limit in (1,) if group_limit is None else (1, group_limit):
                 settings = EngineSettings(
                     slots_per_layer=count, eviction="lru", reader_threads=8, read_path="auto", group_limit=limit
                 )
                 name = f"{count} slots" if limit == 1 else f"{count} slots, groups"
                 arms.append(engine_arm(name, build_target(prepared.directory, manifest, settings)))
-        vocabulary = plain.args.vocab_size
-        prompt = zipf_ids(vocabulary, 40, seed=0)
-        ids = [zipf_ids(vocabulary, tokens, seed=1 + index) for index in range(rounds)]
         summaries = interleave(arms, prompt, ids, on_round=lambda n: say(f"round {n} of {rounds}"))
         typer.echo(
             f"{rounds} rounds of {tokens} forced ids; ratio: median over rounds of the speed over plain mlx-lm's"
@@ -131,6 +139,62 @@ def engine(
                 )
 
 
+def reads(
+    source: Annotated[
+        str, typer.Argument(help="An MLX-format or prepared checkpoint, or 'demo'.")
+    ] = BUNDLED_CHECKPOINT,
+    slots: Annotated[int | None, typer.Option(help="Experts of each layer kept in memory. Default: a token's.")] = None,
+    threads: Annotated[int, typer.Option(help="Threads that read, on both sides.")] = 8,
+    page_cache: Annotated[
+        str, typer.Option(help="bypass or use: reads past the system's page cache, or through it.")
+    ] = "bypass",
+    tokens: Annotated[int, typer.Option(help="Token ids fed in a round.")] = 16,
+    rounds: Annotated[int, typer.Option(help="Times both sides run.")] = 7,
+    lock: LockOption = None,
+    cache: CacheOption = None,
+) -> None:
+    """Compare how fast demanded experts are read while the model runs with the same threads reading alone."""
+    stop_on_signals()
+    from worker.benchmark.engine import zipf_ids
+    from worker.benchmark.reads import compare_reads
+    from worker.machine.awake import awake
+    from worker.machine.lock import DEFAULT_LOCK, machine_lock
+    from worker.model.build import EngineSettings, build_target
+
+    if page_cache not in ("bypass", "use"):
+        raise TaskError(f"--page-cache is {page_cache!r}, expected bypass or use")
+    with machine_lock(lock or DEFAULT_LOCK), awake():
+        _, prepared = _open(CheckpointRef(source=source), cache)
+        settings = EngineSettings(
+            slots_per_layer=slots or prepared.manifest.experts_per_token,
+            eviction="lru",
+            reader_threads=threads,
+            read_path="auto",
+            bypass_page_cache=page_cache == "bypass",
+            group_limit=1,
+        )
+        target = build_target(prepared.directory, prepared.manifest, settings)
+        vocabulary = target.model.args.vocab_size
+        found = compare_reads(
+            target,
+            zipf_ids(vocabulary, 8, seed=0),
+            [zipf_ids(vocabulary, tokens, seed=1 + index) for index in range(rounds)],
+            on_round=lambda n: say(f"round {n} of {rounds}"),
+        )
+        target.close()
+    typer.echo(f"{rounds} rounds of {tokens} forced ids, {threads} threads, page cache: {page_cache}")
+    typer.echo(
+        f"{found.records_per_wait:.1f} records per wait, {found.mean_depth:.1f} reads outstanding at a submission"
+    )
+    for name, rates, ratio in (
+        ("alone", found.alone, None),
+        ("demanded, while any read was outstanding", found.active, found.active_ratio),
+        ("demanded, while the forward waited", found.waited, found.waited_ratio),
+    ):
+        line = f"{name:<42}{median(rates) / 1e9:6.2f} GB/s ({min(rates) / 1e9:.2f}-{max(rates) / 1e9:.2f})"
+        typer.echo(line if ratio is None else f"{line}  {ratio:.3f} of alone")
+
+
 def _open(reference: CheckpointRef, cache: Path | None) -> tuple[Path, Prepared]:
     """The MLX-format directory that mlx-lm loads, and its prepared twin that this engine streams from."""
     from worker.checkpoint.resolve import BUNDLED_DIRECTORY, default_cache_directory, open_stamps, resolve
@@ -140,6 +204,35 @@ def _open(reference: CheckpointRef, cache: Path | None) -> tuple[Path, Prepared]
     where = cache or default_cache_directory()
     prepared = resolve(reference, cache=where, compute_dtype=backend_dtype(), stamps=open_stamps(where))
     return BUNDLED_DIRECTORY if bundled else Path(reference.source).expanduser(), prepared
+
+
+def _slots_that_hit(
+    prepared: Prepared, ratios: list[float], prompt: tuple[int, ...], ids: list[tuple[int, ...]]
+) -> list[int]:
+    """The slots of a layer that give each hit ratio on these ids, told from a run with every expert resident."""
+    from worker.benchmark.misses import misses_by_slots, slots_for
+    from worker.model.build import EngineSettings, build_target
+
+    manifest = prepared.manifest
+    everything = EngineSettings(
+        slots_per_layer=manifest.num_experts, eviction="lru", reader_threads=8, read_path="auto"
+    )
+    resident = build_target(prepared.directory, manifest, everything)
+    misses = misses_by_slots(resident, prompt, ids)
+    resident.close()
+    routed = len(manifest.moe_layers) * manifest.experts_per_token
+    return [max(manifest.experts_per_token, slots_for(misses, routed, ratio)) for ratio in ratios]
+
+
+def _ratio(text: str) -> float:
+    """Raises: TaskError when the text is no number from 0 to 1."""
+    try:
+        ratio = float(text)
+    except ValueError:
+        ratio = -1.0
+    if not 0 <= ratio <= 1:
+        raise TaskError(f"--hit-ratios has {text!r}, expected numbers from 0 to 1, separated by commas")
+    return ratio
 
 
 def _engine_line(summary: ArmSummary) -> str:

@@ -30,23 +30,38 @@ class _Segment:
     end: int
 
 
+class LruStack:
+    """The experts of one layer in the order of their last use (Mattson et al. 1970).
+
+    An expert that was used finds itself at a place: it hits in every pool with so many slots or more. Experts last used by
+    the same forward stand as `Lru` evicts them. The reference is `Lru` itself
+    (tests/unit/worker/experts/test_slots_go_where_they_are_worth_most.py).
+    """
+
+    def __init__(self, num_experts: int) -> None:
+        self._newest_first: Experts = np.empty(0, dtype=np.int64)
+        self._num_experts = num_experts
+
+    def use(self, experts: Experts) -> NDArray[np.int64]:
+        """The place of each of these distinct experts, from 1; 0 if it was never used. Mutates: they are the newest now."""
+        place = np.zeros(self._num_experts, dtype=np.int64)
+        place[self._newest_first] = np.arange(1, self._newest_first.size + 1)
+        found = place[experts]
+        used = np.zeros(self._num_experts, dtype=np.bool_)
+        used[experts] = True
+        self._newest_first = np.concatenate([np.sort(experts)[::-1], self._newest_first[~used[self._newest_first]]])
+        return found
+
+
 def hit_curve(trace: Sequence[Experts], num_experts: int) -> Curve:
     """LRU's hits on a trace of distinct experts per forward, for every number of slots, from an empty pool.
 
-    An expert hits when fewer others were used since than there are slots: its place in the order of last use (Mattson et
-    al. 1970). Experts last used by the same forward stand as `Lru` evicts them. Exact for every size that each forward
-    fits into. The reference is `Lru` itself (tests/unit/worker/experts/test_slots_go_where_they_are_worth_most.py).
+    Exact for every size that each forward fits into.
     """
-    newest_first = np.empty(0, dtype=np.int64)
+    stack = LruStack(num_experts)
     hits = np.zeros(num_experts + 1, dtype=np.int64)
-    place = np.zeros(num_experts, dtype=np.int64)
     for experts in trace:
-        place[newest_first] = np.arange(1, newest_first.size + 1)
-        found = place[experts]
-        hits += np.bincount(found, minlength=num_experts + 1)
-        used = np.zeros(num_experts, dtype=np.bool_)
-        used[experts] = True
-        newest_first = np.concatenate([np.sort(experts)[::-1], newest_first[~used[newest_first]]])
+        hits += np.bincount(stack.use(experts), minlength=num_experts + 1)
     hits[0] = 0  # place 0: never used before, a miss with any number of slots
     return np.cumsum(hits)
 

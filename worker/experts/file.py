@@ -50,6 +50,11 @@ class ExpertFile:
             raise CheckpointError(f"cannot open {path}: {error.strerror}", "prepare the checkpoint again") from error
 
     @property
+    def num_records(self) -> int:
+        """As many as the file holds whole."""
+        return os.fstat(self._fd).st_size // self._layout.record_bytes
+
+    @property
     def record_bytes(self) -> int:
         return self._layout.record_bytes
 

@@ -319,11 +319,33 @@ def test_a_run_ends_when_its_supervisor_is_gone(task, tmp_path, cache_directory)
     assert outcome.kind == "lost"
 
 
+def test_reads_compares_demanded_reads_with_the_same_threads_alone(worker, cache_directory):
+    result = worker("reads", "--threads", 2, "--rounds", 2, "--tokens", 4, "--cache", cache_directory)
+    assert result.returncode == 0, result.stderr
+    first, waits, *rates = result.stdout.splitlines()
+    assert first == "2 rounds of 4 forced ids, 2 threads, page cache: bypass"
+    assert float(waits.split()[0]) >= 1
+    assert [line.split("  ")[0] for line in rates] == [
+        "alone",
+        "demanded, while any read was outstanding",
+        "demanded, while the forward waited",
+    ]
+    assert all("GB/s" in line for line in rates)
+    refused = worker("reads", "--page-cache", "some", "--cache", cache_directory)
+    assert (refused.returncode, _one_line(refused)) == (2, "error: --page-cache is 'some', expected bypass or use")
+
+
 def test_anchor_and_engine_print_a_line_per_arm_and_the_same_tokens(worker, cache_directory):
     anchor = worker("anchor", "--slots", "all,16", "--rounds", 1, "--max-tokens", 6, "--cache", cache_directory)
     assert anchor.returncode == 0, anchor.stderr
     arms = anchor.stdout.splitlines()[2:]
     assert [line.split()[-1] for line in arms] == ["same"] * 3
+    chosen = worker("engine", "--hit-ratios", "0.8,2", "--rounds", 1, "--tokens", 6, "--cache", cache_directory)
+    assert "--hit-ratios has '2', expected numbers from 0 to 1" in _one_line(chosen)
+    chosen = worker("engine", "--hit-ratios", "1,0.8", "--rounds", 1, "--tokens", 6, "--cache", cache_directory)
+    assert chosen.returncode == 0, chosen.stderr
+    slots = [int(line.split()[0]) for line in chosen.stdout.splitlines()[3:]]
+    assert 64 >= slots[0] > slots[1] >= 4
     engine = worker("engine", "--slots", "all,16", "--rounds", 1, "--tokens", 6, "--widths", "--cache", cache_directory)
     assert engine.returncode == 0, engine.stderr
     lines = engine.stdout.splitlines()

@@ -300,6 +300,8 @@ def test_a_timeline_leaves_events_of_both_paths_and_changes_no_other_row(tables,
     }.items():
         assert _counts(found[name], columns) == _counts(_of(tables[name], prompt_id="code"), columns)
     assert {row["path"] for row in found["events"]} == {"greedy", "speculative"}
+    assert {"read", "prefetch"} <= {row["name"] for row in found["events"]}
+    assert all(row["bytes"] > 0 for row in found["events"] if row["name"] in ("read", "prefetch"))
     for repeat in _of(found["repeats"], instrumented=False, repeat_index=0):
         forwards = _of(found["events"], path=repeat["path"], name="forward")
         assert len(forwards) == 1 + (repeat["num_steps"] or repeat["num_tokens"] - 1)
@@ -309,10 +311,10 @@ def test_a_timeline_leaves_events_of_both_paths_and_changes_no_other_row(tables,
 
 
 def _counts(rows, columns):
-    """The columns without what was timed."""
+    """The columns without what depends on time: seconds, and whether a read ahead arrived."""
     return [
         {
-            column: {key: value for key, value in row[column].items() if not key.endswith("_s")}
+            column: {key: row[column][key] for key in ("num_forwards", "num_routed", "num_layers_fallback")}
             if isinstance(row[column], dict)
             else row[column]
             for column in columns
