@@ -34,8 +34,8 @@ class Positions:
         forward_width = len(self.states) // len(self.padded)
         which, offset = divmod(num_positions - 1, forward_width)
         padded = self.padded[which]
-        window = mx.contiguous(padded[:, offset + 1 : offset + 1 + self.reach])
-        return window, self.states[num_positions - 1]
+        # A view, not a copy: it costs no kernel, and the next forward copies it into its own input anyway.
+        return padded[:, offset + 1 : offset + 1 + self.reach], self.states[num_positions - 1]
 
     def followed_by(self, other: Positions) -> Positions:
         """The positions of two forwards of the same width, one after the other."""

@@ -18,8 +18,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 NEWEST_WEIGHT = 0.1
-"""Of the newest observation in a running average."""
-MIN_GAIN = -0.02
+"""Of the newest observation in a running average of costs."""
+NEWEST_GAIN_WEIGHT = 0.05
+"""Of the newest group's gain: one that was disturbed must not decide."""
+WORST_GAIN = -0.5
+"""A group that took longer still was disturbed."""
+MIN_GAIN = -0.05
 """Groups that lose more than this are given up."""
 RETRY_FORWARDS = 64
 """For so many forwards."""
@@ -85,7 +89,7 @@ class GroupTimes:
         self.layer_s = _blend(self.layer_s, max(0.0, seconds - self.read_s) / num_layers)
         if self.alone_s:
             won = (num_right * self.alone_s - seconds) / (num_layers * self.alone_s)
-            self.gain += NEWEST_WEIGHT * (max(won, -1.0) - self.gain)
+            self.gain += NEWEST_GAIN_WEIGHT * (max(won, WORST_GAIN) - self.gain)
 
 
 def _blend(known: float | None, newest: float) -> float:

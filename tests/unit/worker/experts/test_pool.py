@@ -107,6 +107,30 @@ def test_a_slot_that_an_unevaluated_graph_may_read_is_not_overwritten(make_pool:
     assert lazy[0, 0, 0].item() == 0x03030303
 
 
+def test_a_slot_map_that_an_unevaluated_graph_may_read_is_not_overwritten(make_pool: Callable[..., LayerPool]):
+    pool = make_pool(2)
+    pool.admit(np.array([3, 4]))
+    slots = pool.slot_of[[3, 4]].tolist()
+    lazy = pool.device_map()[mx.array([3, 4])] + 0
+    pool.will_be_read_by(lazy)
+    pool.admit(np.array([3, 6]))
+    pool.admit(np.array([7, 8]))
+    assert lazy.tolist() == slots
+    assert pool.device_map()[mx.array([7, 8])].tolist() == pool.slot_of[[7, 8]].tolist()
+
+
+def test_the_slot_map_is_one_array_written_in_place(make_pool: Callable[..., LayerPool]):
+    """The test above can fail: a graph that the pool was not told about reads the map that came later."""
+    pool = make_pool(2)
+    pool.admit(np.array([3, 4]))
+    before = pool.device_map()
+    lazy = before[mx.array([5, 6])] + 0
+    pool.admit(np.array([5]))
+    pool.admit(np.array([5, 6]))
+    assert pool.device_map() is before
+    assert lazy.tolist() == pool.slot_of[[5, 6]].tolist() != [0, 0]
+
+
 def test_without_that_rule_the_graph_would_read_the_wrong_expert(make_pool: Callable[..., LayerPool]):
     """The test above can fail: an output the pool was not told about reads what came later."""
     pool = make_pool(2)

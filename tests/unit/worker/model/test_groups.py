@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from worker.model.groups import RETRY_FORWARDS, UNSEEN_GROUPS, GroupCosts, GroupTimes, group_end
+from worker.model.groups import MIN_GAIN, RETRY_FORWARDS, UNSEEN_GROUPS, GroupCosts, GroupTimes, group_end
 
 EVEN = GroupCosts(read_s=1.0, layer_s=1.0)
 
@@ -60,13 +60,24 @@ def test_groups_that_lose_are_given_up_and_tried_again():
     times = _experienced()
     times.layer_ran_alone(1.0)
     times.group_ran(4, 4, 3.0)  # four layers by themselves would have taken 4.0
-    assert times.gain == pytest.approx(0.1 * 0.25)
+    assert times.gain == pytest.approx(0.05 * 0.25)
+    times.group_ran(4, 1, 3.0)  # one of four stood: 2.0 of 4.0 lost
+    assert times.gain == pytest.approx(0.95 * 0.0125 - 0.05 * 0.5)
     assert times.allow()
-    times.group_ran(4, 1, 3.0)  # one of four stood: 2.0 lost
-    assert times.gain == pytest.approx(0.9 * 0.025 - 0.1 * 0.5)
+    times.group_ran(4, 1, 3.0)
+    times.group_ran(4, 1, 3.0)
+    assert times.gain < MIN_GAIN
     refused = [times.allow() for _ in range(RETRY_FORWARDS + 1)]
     assert refused == [False] * RETRY_FORWARDS + [True]
     assert times.gain == 0
+
+
+def test_one_disturbed_group_decides_nothing():
+    times = _experienced()
+    times.layer_ran_alone(1.0)
+    times.group_ran(4, 4, 1000.0)
+    assert times.gain == pytest.approx(0.05 * -0.5)
+    assert times.allow()
 
 
 def test_given_costs_are_not_unlearnt():
