@@ -24,8 +24,10 @@ $(STAMP): requirements-dev.lock pyproject.toml .ci/setup.sh
 demo: $(STAMP)
 	@.venv/bin/fleet demo
 
+# A file's tests share fixtures, so a file stays on one process; what starts Ray or whole commands runs alone.
 test: $(STAMP)
-	@$(PY) -m pytest
+	@$(PY) -m pytest -m "not cluster and not e2e" -n 2 --dist loadfile
+	@$(PY) -m pytest -m "cluster or e2e"
 
 check: $(STAMP)
 	@$(PY) -m ruff check .

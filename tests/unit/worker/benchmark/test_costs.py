@@ -21,7 +21,7 @@ TASK = Task(
     prompts=(Prompt(id="code", category="code", text=CODE, chat=False),),
     verify_width=3,
     slots_per_layer=20,
-    protocol=Protocol(max_tokens=24, repeats=1),
+    protocol=Protocol(max_tokens=24, repeats=1, warmup_tokens=0, rewarm_tokens=0),
 )
 MIB = 2**20
 
@@ -134,7 +134,7 @@ def test_pinned_experts_leave_room_for_narrower_forwards_only(opened):
 
 
 def test_a_sequence_shorter_than_the_widest_forward_is_repeated(opened, seen):
-    session = opened(protocol=Protocol(max_tokens=2, repeats=1))
+    session = opened(protocol=Protocol(max_tokens=2, repeats=1, warmup_tokens=0, rewarm_tokens=0))
     costs = measure_costs(session, session.prompts[0], _records(session), seen["clock"])
     assert costs.verify_s == (1.0, 2.0, 3.0, 4.0, 5.0)
     first, second = seen["verified"][1]

@@ -21,7 +21,7 @@ TASK = Task(
     prompts=(Prompt(id="code", category="code", text=CODE, chat=False),),
     verify_width=3,
     slots_per_layer=12,
-    protocol=Protocol(max_tokens=12, repeats=1, warmup_tokens=4, rewarm_tokens=2),
+    protocol=Protocol(max_tokens=12, repeats=1, warmup_tokens=0, rewarm_tokens=0),
 )
 """At the floor: verify width 3 times 4 experts per token."""
 

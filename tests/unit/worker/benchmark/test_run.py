@@ -28,7 +28,7 @@ TASK = Task(
     verify_width=3,
     slots_per_layer=20,
     prefetch="on",
-    protocol=Protocol(max_tokens=20, repeats=2, rewarm_tokens=4),
+    protocol=Protocol(max_tokens=20, repeats=2, warmup_tokens=4, rewarm_tokens=2),
 )
 
 ONLY_ELSEWHERE = {
