@@ -66,7 +66,16 @@ class Repeat:
     prefill: Counters | None
     decode: Counters | None
     verify: Counters | None
+    reader_bytes: int | None
+    reader_active_s: float | None
+    prefetch_window_mean_s: float | None
+    prefetch_window_n: int | None
+    predict_recall_ratio: float | None
     num_hits_optimal: int | None
+    num_predictions: int | None
+    predict_host_s: float | None
+    submit_host_s: float | None
+    promote_host_s: float | None
     peak_bytes: int | None
     active_bytes: int | None
     cache_bytes: int | None

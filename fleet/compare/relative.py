@@ -71,7 +71,7 @@ def total(repeats: Iterable[Repeat], counter: str, phases: Sequence[str] = GENER
 
 def hit_ratio(repeats: Sequence[Repeat], phases: Sequence[str] = GENERATION) -> float | None:
     """Routed pairs found in the pool, out of all routed pairs: what was read ahead and came in time is left out."""
-    return _ratio(_kept(repeats, phases), total(repeats, "num_routed", phases))
+    return ratio(_kept(repeats, phases), total(repeats, "num_routed", phases))
 
 
 def _kept(repeats: Sequence[Repeat], phases: Sequence[str] = GENERATION) -> int | float | None:
@@ -83,33 +83,33 @@ def _kept(repeats: Sequence[Repeat], phases: Sequence[str] = GENERATION) -> int 
 def optimal_hit_ratio(instrumented: Sequence[Repeat]) -> float | None:
     """What an optimal eviction would have found resident on the same routing, out of all routed pairs."""
     known = [r for r in instrumented if r.num_hits_optimal is not None]
-    return _ratio(total_of(r.num_hits_optimal for r in known), total(known, "num_routed"))
+    return ratio(total_of(r.num_hits_optimal for r in known), total(known, "num_routed"))
 
 
 def hits_of_optimal_ratio(instrumented: Sequence[Repeat]) -> float | None:
     """Hits over the hits of an optimal eviction on the same routing."""
     known = [r for r in instrumented if r.num_hits_optimal is not None]
-    return _ratio(_kept(known), total_of(r.num_hits_optimal for r in known))
+    return ratio(_kept(known), total_of(r.num_hits_optimal for r in known))
 
 
 def per_token(repeats: Sequence[Repeat], counter: str) -> float | None:
     """A counter of the generation phases per token that those phases emitted: the first token is the prefill's."""
-    return _ratio(total(repeats, counter), sum((r.num_tokens or 1) - 1 for r in repeats))
+    return ratio(total(repeats, counter), sum((r.num_tokens or 1) - 1 for r in repeats))
 
 
 def per_repeat(repeats: Sequence[Repeat], counter: str) -> float | None:
     """A counter over all phases, prefill included, per repeat."""
-    return _ratio(total(repeats, counter, ALL_PHASES), len(repeats))
+    return ratio(total(repeats, counter, ALL_PHASES), len(repeats))
 
 
 def disk_load_ratio(speculative: Sequence[Repeat], greedy: Sequence[Repeat]) -> float | None:
     """Speculative over greedy disk loads per emitted token. None when greedy decoding read nothing."""
-    return _ratio(per_token(speculative, "num_disk_loads"), per_token(greedy, "num_disk_loads"))
+    return ratio(per_token(speculative, "num_disk_loads"), per_token(greedy, "num_disk_loads"))
 
 
 def disk_load_ratio_total(speculative: Sequence[Repeat], greedy: Sequence[Repeat]) -> float | None:
     """Speculative over greedy disk loads of whole repeats, prefill included."""
-    return _ratio(per_repeat(speculative, "num_disk_loads"), per_repeat(greedy, "num_disk_loads"))
+    return ratio(per_repeat(speculative, "num_disk_loads"), per_repeat(greedy, "num_disk_loads"))
 
 
 def acceptance(repeats: Sequence[Repeat], steps: Sequence[Step]) -> Acceptance:
@@ -120,7 +120,7 @@ def acceptance(repeats: Sequence[Repeat], steps: Sequence[Step]) -> Acceptance:
     """
     stepped = [r for r in repeats if r.num_steps]
     return Acceptance(
-        mean_length=_ratio(
+        mean_length=ratio(
             sum((r.num_tokens or 1) - 1 for r in stepped) if stepped else None, sum(r.num_steps or 0 for r in stepped)
         ),
         histogram=_sum_lists(r.accept_histogram for r in repeats),
@@ -139,11 +139,11 @@ def no_replay(instrumented: Sequence[Repeat], rate: Estimate, speedup: Estimate)
     would lie below what was measured. Without a replay the bound is the measured figure itself.
     """
     known = [(r.replay_s, r.decode_s) for r in instrumented if r.replay_s is not None and r.decode_s is not None]
-    share = _ratio(sum(replay for replay, _ in known), sum(decode for _, decode in known)) if known else None
+    share = ratio(sum(replay for replay, _ in known), sum(decode for _, decode in known)) if known else None
     if share is None or share >= 1:
         return NoReplay(replay_share_ratio=share, tok_s=None, speedup=None)
     return NoReplay(
-        replay_share_ratio=share, tok_s=_ratio(rate.median, 1 - share), speedup=_ratio(speedup.median, 1 - share)
+        replay_share_ratio=share, tok_s=ratio(rate.median, 1 - share), speedup=ratio(speedup.median, 1 - share)
     )
 
 
@@ -184,7 +184,8 @@ def _counter(counters: Counters | None, name: str) -> int | float | None:
     return None if counters is None else getattr(counters, name)
 
 
-def _ratio(top: float | None, bottom: float | None) -> float | None:
+def ratio(top: float | None, bottom: float | None) -> float | None:
+    """Divide; None when a side was not measured or the divisor is zero."""
     return None if top is None or not bottom else top / bottom
 
 
@@ -199,7 +200,7 @@ def _sum_lists(lists: Iterable[tuple[int, ...] | None]) -> tuple[int, ...] | Non
 def _shares(tops: tuple[int, ...] | None, bottoms: tuple[int, ...] | None) -> tuple[float | None, ...] | None:
     if tops is None or bottoms is None:
         return None
-    return tuple(_ratio(top, bottom) for top, bottom in zip(tops, bottoms, strict=False))
+    return tuple(ratio(top, bottom) for top, bottom in zip(tops, bottoms, strict=False))
 
 
 def _conditional(steps: Sequence[Step]) -> tuple[float | None, ...] | None:
@@ -211,5 +212,5 @@ def _conditional(steps: Sequence[Step]) -> tuple[float | None, ...] | None:
     shares: list[float | None] = []
     for position in range(max(drafted for drafted, _ in counts)):
         reached = [accepted for drafted, accepted in counts if drafted > position and accepted >= position]
-        shares.append(_ratio(sum(accepted > position for accepted in reached), len(reached)))
+        shares.append(ratio(sum(accepted > position for accepted in reached), len(reached)))
     return tuple(shares)

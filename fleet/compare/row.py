@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fleet.compare import relative, verdict
+from fleet.compare.prefetch import PrefetchFigures, PrefetchTrial, prefetch_figures, prefetch_trial, read_bytes_s
 from fleet.compare.records import Repeat, Run
 from fleet.compare.relative import Acceptance, NoReplay, StageTimes
 from fleet.compare.samples import PromptSamples, RowKey, RowSamples
@@ -14,7 +15,7 @@ from fleet.compare.verdict import CheckResult, Exactness, Flag
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathFigures:
-    """What one path (greedy or speculative) did in its measured repeats."""
+    """What one path (greedy or speculative) did in its measured repeats. `prefetch` is None where it was off."""
 
     decode_tok_s: Estimate
     e2e_tok_s: Estimate
@@ -32,6 +33,8 @@ class PathFigures:
     num_layers_fallback: int | None
     route_wait_s_per_token: float | None
     read_wait_s_per_token: float | None
+    read_bytes_s: float | None
+    prefetch: PrefetchFigures | None
     peak_bytes: int | None
     rss_bytes: int | None
 
@@ -117,6 +120,7 @@ class Row:
     disk_load_ratio: float | None
     disk_load_ratio_total: float | None
     no_replay: NoReplay
+    prefetch_trial: PrefetchTrial | None
     stages: StageTimes | None
     peak_bytes: int | None
     memory: Memory
@@ -160,6 +164,7 @@ def compare(row: RowSamples) -> Row:
         disk_load_ratio=relative.disk_load_ratio(speculative, greedy) if comparable else None,
         disk_load_ratio_total=relative.disk_load_ratio_total(speculative, greedy) if comparable else None,
         no_replay=relative.no_replay(instrumented, rate, speedup),
+        prefetch_trial=prefetch_trial(prompt.run for prompt in row.prompts),
         stages=relative.stage_times(instrumented),
         peak_bytes=relative.maximum([figures["greedy"].peak_bytes, figures["speculative"].peak_bytes]),
         memory=_memory([prompt.run for prompt in row.prompts]),
@@ -198,6 +203,8 @@ def _path(prompts: tuple[PromptSamples, ...], path: str) -> PathFigures:
         num_layers_fallback=_whole(relative.total(repeats, "num_layers_fallback")),
         route_wait_s_per_token=relative.per_token(repeats, "route_wait_s"),
         read_wait_s_per_token=relative.per_token(repeats, "read_wait_s"),
+        read_bytes_s=read_bytes_s(repeats),
+        prefetch=prefetch_figures(repeats) if prompts[0].run.prefetch == "on" else None,
         peak_bytes=relative.maximum(r.peak_bytes for r in repeats),
         rss_bytes=relative.maximum(r.rss_bytes for r in repeats),
     )

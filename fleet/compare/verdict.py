@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from fleet.compare.prefetch import prefetch_trial
 from fleet.compare.records import Check
 from fleet.compare.relative import grouped, total_of
 from fleet.compare.samples import PromptSamples, RowSamples
@@ -115,6 +116,7 @@ def flags(
         *_check_flags(checks, expected_checks(row.key.verify_width, dict(row.key.shared)["draft_policy"])),
         *_state_flags(row),
         *_sample_flags(row, estimates),
+        *_prefetch_flags(row),
     ]
     order: tuple[Level, ...] = ("error", "warning", "note")
     return tuple(sorted(found, key=lambda flag: order.index(flag.level)))
@@ -203,6 +205,17 @@ def _sample_flags(row: RowSamples, estimates: Sequence[tuple[str, Estimate]]) ->
         text = f"intervals of {min(few)} samples cover less than 95 %; {FEW_REPEATS} or more do"
         found.append(Flag(name="few_repeats", level="note", message=text))
     return found
+
+
+def _prefetch_flags(row: RowSamples) -> list[Flag]:
+    trial = prefetch_trial(prompt.run for prompt in row.prompts)
+    if trial is None or trial.kept:
+        return []
+    text = (
+        f"a trial left prefetch off: {trial.on_s * 1e3:.3g} ms per token with it, {trial.off_s * 1e3:.3g} ms without; "
+        "set prefetch to on to measure with it"
+    )
+    return [Flag(name="prefetch_lost", level="note", message=text)]
 
 
 def _relative_width(value: Estimate) -> float:

@@ -1,4 +1,4 @@
-"""How a value is written for people. Rounding happens here and nowhere before; GiB and MiB exist here only.
+"""How a value is written for people. Rounding happens here and nowhere before; GiB, MiB and GB/s exist here only.
 
 A cell without a measurement is "-". Text from outside is made printable here once; escaping it for a format is the
 business of that format's renderer.
@@ -18,7 +18,7 @@ Tone = Literal["plain", "good", "warn", "bad", "muted"]
 EXACTNESS_TONE: dict[str | None, Tone] = {"identical": "good", "tie": "good", "drift": "warn"}
 LEVEL_TONE: dict[str | None, Tone] = {"error": "bad", "warning": "warn", "note": "muted"}
 NOTHING = "-"
-GIB, MIB, MS = 2**30, 2**20, 1e-3
+GIB, MIB, MS, GB_S = 2**30, 2**20, 1e-3, 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +149,33 @@ def slots_of(row: ReportRow, unknown: str = NOTHING) -> str:
 def settings(row: ReportRow) -> str:
     """Write whatever else tells a row from its siblings."""
     return ", ".join(f"{name} {'unknown' if value is None else value}" for name, value in row.variant)
+
+
+def which_columns(rows: Sequence[ReportRow]) -> tuple[str, ...]:
+    """The columns that name a row within its machine; checkpoint and settings only where they differ."""
+    names = ["width", "slots"]
+    if len({row.figures.key.checkpoint for row in rows}) > 1:
+        names.insert(0, "checkpoint")
+    if any(row.variant for row in rows):
+        names.append("settings")
+    return tuple(names)
+
+
+def which_align(rows: Sequence[ReportRow]) -> str:
+    """How those columns are set, as `table` takes it."""
+    return "".join("r" if name in ("width", "slots") else "l" for name in which_columns(rows))
+
+
+def which(row: ReportRow, rows: Sequence[ReportRow]) -> tuple[Cell, ...]:
+    """The cells of those columns."""
+    key = row.figures.key
+    values = {
+        "checkpoint": key.checkpoint or NOTHING,
+        "width": count(key.verify_width),
+        "slots": slots_of(row),
+        "settings": settings(row),
+    }
+    return tuple(text(values[name]) for name in which_columns(rows))
 
 
 def describe(machine: Machine) -> str:

@@ -90,6 +90,8 @@ def _details(row: ReportRow) -> dict[str, Any]:
         "replay_share_ratio": figures.no_replay.replay_share_ratio,
         "no_replay_tok_s": figures.no_replay.tok_s,
         "no_replay_speedup": figures.no_replay.speedup,
+        "prefetch_trial_off_s": figures.prefetch_trial and figures.prefetch_trial.off_s,
+        "prefetch_trial_on_s": figures.prefetch_trial and figures.prefetch_trial.on_s,
         "stages_s_per_step": _stages(figures.stages),
         "memory": dataclasses.asdict(figures.memory),
         "times": {name: getattr(run, name) for name in _TIMES},
@@ -138,6 +140,8 @@ def _path(figures: PathFigures, path: str) -> dict[str, Any]:
         f"{path}_num_layers_fallback": figures.num_layers_fallback,
         f"{path}_route_wait_s_per_token": figures.route_wait_s_per_token,
         f"{path}_read_wait_s_per_token": figures.read_wait_s_per_token,
+        f"{path}_read_bytes_s": figures.read_bytes_s,
+        f"{path}_prefetch": None if figures.prefetch is None else dataclasses.asdict(figures.prefetch),
         f"{path}_peak_bytes": figures.peak_bytes,
         f"{path}_rss_bytes": figures.rss_bytes,
     }

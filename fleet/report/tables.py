@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from fleet.compare.relative import STAGES
 from fleet.compare.verdict import Flag
 from fleet.report.cells import (
+    GB_S,
     GIB,
     LEVEL_TONE,
     MIB,
@@ -26,16 +27,18 @@ from fleet.report.cells import (
     percent,
     percents,
     scaled,
-    settings,
     size,
-    slots_of,
     table,
     text,
     times,
     times_interval,
     trust_cell,
+    which,
+    which_align,
+    which_columns,
 )
 from fleet.report.hardware import HardwareReport, ReportRow
+from fleet.report.prefetch import prefetch_table
 
 
 def machines_table(report: HardwareReport) -> Table:
@@ -70,11 +73,11 @@ def speed_table(rows: Sequence[ReportRow]) -> Table:
     return table(
         "Speed",
         "Decoded tokens per second, prefill left out: median [95 % interval] of n repeats.",
-        (*_which_columns(rows), "greedy tok/s", "speculative tok/s", "speedup", "n", "exactness", "flags"),
-        _which_align(rows) + "rrrrll",
+        (*which_columns(rows), "greedy tok/s", "speculative tok/s", "speedup", "n", "exactness", "flags"),
+        which_align(rows) + "rrrrll",
         [
             (
-                *_which(row, rows),
+                *which(row, rows),
                 text(interval(row.figures.greedy.decode_tok_s)),
                 text(interval(row.figures.speculative.decode_tok_s), "plain" if row.figures.comparable else "bad"),
                 text(times_interval(row.figures.speedup)),
@@ -91,12 +94,14 @@ def experts_table(rows: Sequence[ReportRow]) -> Table:
     """Hits, disk loads and peak memory."""
     return table(
         "Experts and memory",
-        "greedy / speculative, prefill left out. accept: tokens per verify step. disk ratio: per token, over greedy.",
-        (*_which_columns(rows), "accept", "hit ratio", "disk loads/token", "MiB/token", "disk ratio", "peak"),
-        _which_align(rows) + "rrrrrr",
+        "greedy / speculative, prefill left out. accept: tokens per verify step. loads: from disk, on demand; ratio: "
+        "speculative over greedy loads per token. GB/s: 10^9 bytes per second while a read was outstanding, prefill "
+        "included; with page_cache use it may be the page cache's speed, not the disk's.",
+        (*which_columns(rows), "accept", "hit ratio", "loads/token", "MiB/token", "GB/s", "ratio", "peak"),
+        which_align(rows) + "rrrrrrr",
         [
             (
-                *_which(row, rows),
+                *which(row, rows),
                 text(number(row.figures.acceptance.mean_length)),
                 text(pair(percent(row.figures.greedy.hit_ratio), percent(row.figures.speculative.hit_ratio))),
                 text(
@@ -109,6 +114,12 @@ def experts_table(rows: Sequence[ReportRow]) -> Table:
                     pair(
                         scaled(row.figures.greedy.disk_bytes_per_token, MIB),
                         scaled(row.figures.speculative.disk_bytes_per_token, MIB),
+                    )
+                ),
+                text(
+                    pair(
+                        scaled(row.figures.greedy.read_bytes_s, GB_S),
+                        scaled(row.figures.speculative.read_bytes_s, GB_S),
                     )
                 ),
                 text(times(row.figures.disk_load_ratio)),
@@ -125,11 +136,11 @@ def latency_table(rows: Sequence[ReportRow]) -> Table:
         "Latency and whole runs",
         "greedy / speculative medians. e2e: all tokens over prefill and decode together. "
         "start: from the start of the process to its first token.",
-        (*_which_columns(rows), "prefill s", "first token s", "e2e tok/s", "start s", "load s", "checks of records s"),
-        _which_align(rows) + "rrrrrr",
+        (*which_columns(rows), "prefill s", "first token s", "e2e tok/s", "start s", "load s", "checks of records s"),
+        which_align(rows) + "rrrrrr",
         [
             (
-                *_which(row, rows),
+                *which(row, rows),
                 *(
                     text(pair(number(getattr(g, name).median), number(getattr(s, name).median)))
                     for name in ("prefill_s", "ttft_s", "e2e_tok_s")
@@ -151,7 +162,7 @@ def speculation_table(rows: Sequence[ReportRow]) -> Table:
         "accepted: share of drafts at each position, given that those before it were accepted. "
         "bound: the measured rate and speedup if the replays' share of the time fell away.",
         (
-            *_which_columns(rows),
+            *which_columns(rows),
             "accept",
             "accepted by position",
             "steps",
@@ -160,10 +171,10 @@ def speculation_table(rows: Sequence[ReportRow]) -> Table:
             "bound tok/s",
             "bound speedup",
         ),
-        _which_align(rows) + "rrrrrrr",
+        which_align(rows) + "rrrrrrr",
         [
             (
-                *_which(row, rows),
+                *which(row, rows),
                 text(number(row.figures.acceptance.mean_length)),
                 text(percents(row.figures.acceptance.conditional)),
                 text(count(row.figures.commits.num_steps)),
@@ -183,11 +194,11 @@ def costs_table(rows: Sequence[ReportRow]) -> Table:
         "Costs of speculation",
         "Milliseconds. verify: forwards of 1, 2, ... tokens; sync: with the first draft; draft: each further one. "
         "Speedups: predicted from these and measured, medians over prompts.",
-        (*_which_columns(rows), "verify", "sync", "draft", "predicted", "measured"),
-        _which_align(rows) + "rrrrr",
+        (*which_columns(rows), "verify", "sync", "draft", "predicted", "measured"),
+        which_align(rows) + "rrrrr",
         [
             (
-                *_which(row, rows),
+                *which(row, rows),
                 text(" ".join(scaled(cost, MS) for cost in row.figures.speculation.verify_cost_s or ()) or NOTHING),
                 text(scaled(row.figures.speculation.head_sync_cost_s, MS)),
                 text(scaled(row.figures.speculation.draft_cost_s, MS)),
@@ -207,13 +218,13 @@ def stages_table(rows: Sequence[ReportRow]) -> Table:
         values = dict(stages.per_step) if stages else {}
         other = stages.other_s if stages else None
         cells.append(
-            (*_which(row, rows), *(text(scaled(values.get(name), MS)) for name in STAGES), text(scaled(other, MS)))
+            (*which(row, rows), *(text(scaled(values.get(name), MS)) for name in STAGES), text(scaled(other, MS)))
         )
     return table(
         "Stages of a verify step",
         "Milliseconds per step in the instrumented repeat, whose barriers slow it: never set against the rates above.",
-        (*_which_columns(rows), *(name.removesuffix("_s").replace("_", " ") for name in STAGES), "other"),
-        _which_align(rows) + "r" * 8,
+        (*which_columns(rows), *(name.removesuffix("_s").replace("_", " ") for name in STAGES), "other"),
+        which_align(rows) + "r" * 8,
         cells,
     )
 
@@ -232,10 +243,10 @@ def memory_table(rows: Sequence[ReportRow]) -> Table:
         "Memory split",
         "MiB after clearing reclaimable buffers. active = weights + expert pool + mtp head + unattributed (signed); "
         "staging is host memory beside it.",
-        (*_which_columns(rows), *(name.removesuffix("_bytes").replace("_", " ") for name in names)),
-        _which_align(rows) + "r" * len(names),
+        (*which_columns(rows), *(name.removesuffix("_bytes").replace("_", " ") for name in names)),
+        which_align(rows) + "r" * len(names),
         [
-            (*_which(row, rows), *(text(scaled(getattr(row.figures.memory, name), MIB)) for name in names))
+            (*which(row, rows), *(text(scaled(getattr(row.figures.memory, name), MIB)) for name in names))
             for row in rows
         ],
     )
@@ -247,7 +258,7 @@ def prompts_table(rows: Sequence[ReportRow]) -> Table:
         "Prompts",
         "first: index of the first token that differs; gap: the greedy path's logit lead there.",
         (
-            *_which_columns(rows),
+            *which_columns(rows),
             "prompt",
             "tokens",
             "greedy",
@@ -260,10 +271,10 @@ def prompts_table(rows: Sequence[ReportRow]) -> Table:
             "first",
             "gap",
         ),
-        _which_align(rows) + "lrrrrrrlrrr",
+        which_align(rows) + "lrrrrrrlrrr",
         [
             (
-                *_which(row, rows),
+                *which(row, rows),
                 text(prompt.prompt_id or NOTHING),
                 text(count(prompt.num_tokens)),
                 text(number(prompt.greedy_decode_tok_s.median)),
@@ -329,6 +340,7 @@ def sections(report: HardwareReport, machine: str) -> tuple[Table, ...]:
     makers = (
         speed_table,
         experts_table,
+        prefetch_table,
         speculation_table,
         costs_table,
         latency_table,
@@ -339,28 +351,3 @@ def sections(report: HardwareReport, machine: str) -> tuple[Table, ...]:
         flags_table,
     )
     return tuple(made for make in makers if (made := make(rows)).rows)
-
-
-def _which_columns(rows: Sequence[ReportRow]) -> tuple[str, ...]:
-    """The columns that name a row within its machine; checkpoint and settings only where they differ."""
-    names = ["width", "slots"]
-    if len({row.figures.key.checkpoint for row in rows}) > 1:
-        names.insert(0, "checkpoint")
-    if any(row.variant for row in rows):
-        names.append("settings")
-    return tuple(names)
-
-
-def _which_align(rows: Sequence[ReportRow]) -> str:
-    return "".join("r" if name in ("width", "slots") else "l" for name in _which_columns(rows))
-
-
-def _which(row: ReportRow, rows: Sequence[ReportRow]) -> tuple[Cell, ...]:
-    key = row.figures.key
-    values = {
-        "checkpoint": key.checkpoint or NOTHING,
-        "width": count(key.verify_width),
-        "slots": slots_of(row),
-        "settings": settings(row),
-    }
-    return tuple(text(values[name]) for name in _which_columns(rows))

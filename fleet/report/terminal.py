@@ -9,6 +9,7 @@ from rich.text import Text
 
 from fleet.report.cells import Cell, Table, Tone, describe, printable, text, verdict_line
 from fleet.report.hardware import HardwareReport
+from fleet.report.prefetch import prefetch_table
 from fleet.report.tables import costs_table, experts_table, flags_table, machines_table, speed_table
 
 FULL_WIDTH = 100
@@ -38,6 +39,7 @@ def render(report: HardwareReport, console: Console) -> None:
         console.print(Text(f"{printable(machine.name)}: ", style="bold") + Text(printable(describe(machine))))
         _print_table(console, speed_table(rows))
         _print_table(console, experts_table(rows))
+        _print_table(console, prefetch_table(rows))
         _print_table(console, costs_table(rows))
         _print_table(console, flags_table(rows))
 

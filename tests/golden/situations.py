@@ -87,6 +87,22 @@ SITUATIONS: dict[str, Callable[[], Situation]] = {
     "synthetic_beside_real": lambda: Situation(
         specs=(RunSpec(prompts=PROMPTS), RunSpec(node="simulated-1", prompts=PROMPTS, synthetic=True))
     ),
+    "prefetch": lambda: Situation(
+        specs=(
+            RunSpec(
+                prompts=PROMPTS,
+                prefetch="on",
+                columns={"prefetch_trial_off_s": 0.05, "prefetch_trial_on_s": 0.042},
+            ),
+            RunSpec(
+                node="mini-2",
+                machine=M2,
+                prompts=PROMPTS,
+                prefetch="off",
+                columns={"prefetch_trial_off_s": 0.05, "prefetch_trial_on_s": 0.0525},
+            ),
+        )
+    ),
     "settings_differ": lambda: Situation(
         specs=(
             RunSpec(prompts=PROMPTS, task_id="t1", columns={"rollback": "capture"}),

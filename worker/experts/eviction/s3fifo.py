@@ -7,7 +7,8 @@
 Source: Yang, Zhang, Qiu, Yue and Rashmi, "FIFO queues are all you need for cache eviction" (SOSP 2023), algorithm 1. The
 paper serves one request after the other. Here a forward needs several experts at once: its evictions come first, one
 after the other as in the paper, then its admissions, then one use of each. Experts that may not leave (needed now, or
-pinned) are passed over and keep their places.
+pinned) are passed over and keep their places. So, unlike in the paper, the main queue may have nobody to give while the
+small one is below its share: then the small one gives up its oldest all the same.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class S3FifoState:
 
 
 class S3Fifo:
-    """Evict from the small queue while it is over its share, else from the main queue."""
+    """Evict from the small queue while it has its share or more, else from the main queue, else from the small one."""
 
     name = "s3-fifo"
 
@@ -86,26 +87,31 @@ class S3Fifo:
             uses[promoted] = 0
             place[promoted] = np.arange(clock, clock + promoted.size)
             clock += promoted.size
-        wanted = count - from_small.size
-        from_main = candidates[:0]
-        if wanted:
-            main = np.concatenate([candidates[state.queue[candidates] == MAIN], promoted])
-            from_main, passed, left = _walk_main(main, uses[main], wanted)
-            uses[main] = left
+        queue[from_small] = ABSENT
+        victims, failed = from_small, from_small
+        main = np.concatenate([candidates[state.queue[candidates] == MAIN], promoted])
+        if victims.size < count and main.size:
+            from_main, passed, uses[main] = _walk_main(main, uses[main], count - victims.size)
             place[passed] = np.arange(clock, clock + passed.size)
             clock += passed.size
-        victims = np.concatenate([from_small, from_main])
+            victims = np.concatenate([victims, from_main])
+        if victims.size < count:
+            small = candidates[queue[candidates] == SMALL]
+            rest, also_failed, moved = _empty_small(small, uses[small] >= MOVE_AFTER_USES, count - victims.size)
+            queue[moved], uses[moved], place[moved] = MAIN, 0, np.arange(clock, clock + moved.size)
+            clock += moved.size
+            victims, failed = np.concatenate([victims, rest]), np.concatenate([failed, also_failed])
         queue[victims] = ABSENT
-        ghost[from_small] = np.arange(clock, clock + from_small.size)
+        ghost[failed] = np.arange(clock, clock + failed.size)
         _forget_oldest(ghost, state.num_ghosts)
-        return _next(state, clock + from_small.size, queue, place, uses, ghost), victims
+        return _next(state, clock + failed.size, queue, place, uses, ghost), victims
 
 
 def _walk_small(state: S3FifoState, candidates: Experts, count: int) -> tuple[Experts, Experts]:
     """Who leaves the small queue for good, and who moves to the main queue, oldest first.
 
     The queue's length is compared with its share before each eviction; the walk then goes on to the next expert that
-    has not earned its place. All evictions from the small queue precede those from the main queue: it only shrinks.
+    has not earned its place. These evictions precede those from the main queue: the small one only shrinks.
     """
     small = candidates[state.queue[candidates] == SMALL]
     length = np.count_nonzero(state.queue == SMALL)
@@ -133,6 +139,8 @@ def _end(failed: NDArray[np.int64]) -> int:
 def _walk_main(main: Experts, uses: NDArray[np.int8], count: int) -> tuple[Experts, Experts, NDArray[np.int8]]:
     """Who leaves the main queue, who was passed and goes to its end (in the new order), and everybody's uses left.
 
+    When fewer than `count` are there, all leave. There is at least one.
+
     An expert with u uses left survives u rounds, so the victims are the first `count` by (uses, place). The hand stops
     at the last victim; those before it were passed in that round, those behind it in the round before.
     """
@@ -148,6 +156,19 @@ def _walk_main(main: Experts, uses: NDArray[np.int8], count: int) -> tuple[Exper
     left[behind] -= rounds
     passed = [main[before]] if rounds == 0 else [main[behind], main[before]]
     return main[victims], np.concatenate(passed), left
+
+
+def _empty_small(small: Experts, earned: NDArray[np.bool_], count: int) -> tuple[Experts, Experts, Experts]:
+    """Who leaves when the main queue has nobody to give, which of them failed the probation, and who moves to main.
+
+    The walk moves those that earned their place until it meets one that failed, who leaves. The next to leave are those
+    just moved, for the main queue has somebody again; after them the walk goes on.
+    """
+    walk = np.cumsum(~earned) - ~earned  # the number of the walk that meets each
+    order = np.lexsort((earned, walk))
+    victims, stay = order[:count], order[count:]
+    moved = stay[walk[stay] == walk[victims[-1]]]
+    return small[victims], small[victims[~earned[victims]]], small[moved]
 
 
 def _forget_oldest(ghost: NDArray[np.int64], limit: int) -> None:

@@ -126,6 +126,22 @@ def test_a_policy_without_drafts_needs_no_check_of_the_head() -> None:
         assert flag_names(row) == expected, policy
 
 
+TRIED = {"prefetch_trial_off_s": 0.05, "prefetch_trial_on_s": 0.0525}
+
+
+def test_a_trial_that_left_prefetch_off_is_told_with_both_times() -> None:
+    (flag,) = row_of(RunSpec(prompts=(STEADY,), prefetch="off", columns=TRIED)).flags
+    assert (flag.name, flag.level) == ("prefetch_lost", "note")
+    assert "52.5 ms per token with it, 50 ms without" in flag.message
+
+
+def test_a_trial_that_kept_prefetch_and_a_task_that_decided_are_not_flagged() -> None:
+    kept = {"prefetch_trial_off_s": 0.05, "prefetch_trial_on_s": 0.042}
+    assert row_of(RunSpec(prompts=(STEADY,), prefetch="on", columns=kept)).flags == ()
+    assert row_of(RunSpec(prompts=(STEADY,), prefetch="off")).flags == ()
+    assert row_of(RunSpec(prompts=(STEADY,), columns={"prefetch_trial_off_s": 0.05})).flags == ()
+
+
 def test_a_row_measured_by_two_builds_is_flagged() -> None:
     row = row_of(
         RunSpec(prompts=(STEADY,), task_id="t1"),

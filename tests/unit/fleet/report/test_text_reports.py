@@ -38,6 +38,14 @@ def test_no_speed_is_broken_over_two_lines_at_a_hundred_columns() -> None:
     assert "1.50x [1.31, 1.92]" in text
 
 
+def test_no_figure_of_the_experts_is_broken_over_two_lines_at_a_hundred_columns() -> None:
+    small = {"reader_bytes": 12_300_000, "reader_active_s": 0.1, "peak_bytes": 11 * 2**20}
+    tables = study_tables(RunSpec(prompts=PROMPTS, verify_width=2, repeat_columns=small), RunSpec(prompts=PROMPTS))
+    text = terminal_text(hardware_report(tables, study="s"))
+    for figures in ("37.5 % / 20.0 %", "20.0 / 24.0", "0.123 / 0.123", "4.00 / 4.00", "11.0 MiB"):
+        assert figures in text
+
+
 def test_a_pipe_gets_unbroken_figures_and_a_narrow_terminal_its_own_width() -> None:
     piped = terminal_text(SITUATIONS["all_well"]().report(), width=80)
     assert "1.50x [1.31, 1.92]" in piped
@@ -58,6 +66,47 @@ def test_the_predicted_speedup_stands_beside_the_measured_one_in_every_format() 
     for shown in (terminal_text(report), markdown.render(report), re.sub(r"<[^>]*>", " ", html.render(report))):
         line = shown[shown.index(figures) :]
         assert re.findall(r"[0-9.]+x?", line)[5:9] == ["3.00", "2.00", "1.67x", "1.50x"]
+
+
+def test_prefetch_is_shown_in_every_format_where_it_was_on_or_tried() -> None:
+    report = SITUATIONS["prefetch"]().report()
+    on = ["50.0", "42.0", "75.0", "62.5", "62.5", "60.0", "2.00", "2.00", "1.50", "1.50"]
+    for shown in (terminal_text(report), markdown.render(report), re.sub(r"<[^>]*>", " ", html.render(report))):
+        assert shown.count("Prefetch") == 2
+        lost, kept = (shown[match.end() :] for match in re.finditer(r"host ms/token.*?3 +\|? *32", shown, re.DOTALL))
+        assert [re.findall("on|off", row)[0] for row in (lost, kept)] == ["off", "on"]
+        assert re.findall("[0-9.]+", lost)[:2] == ["50.0", "52.5"]
+        assert re.findall("[0-9.]+", kept)[: len(on)] == on
+
+
+def test_prefetch_is_not_shown_where_no_row_had_it() -> None:
+    for prefetch in (None, "off"):
+        report = hardware_report(study_tables(RunSpec(prompts=PROMPTS, prefetch=prefetch)), study="s")
+        for shown in (terminal_text(report), markdown.render(report), html.render(report)):
+            assert "Prefetch" not in shown
+
+
+def test_a_row_without_prefetch_stands_beside_one_that_had_it() -> None:
+    specs = (RunSpec(prompts=PROMPTS, prefetch=prefetch, task_id=prefetch) for prefetch in ("on", "off"))
+    report = hardware_report(study_tables(*specs), study="s")
+    (shown,) = [table for table in sections(report, "studio-1") if table.title == "Prefetch"]
+    cells = [[cell.text for cell in row] for row in shown.rows]
+    assert [row[3:] for row in cells] == [
+        ["off", "-", "-", "-", "-", "-"],
+        ["on", "-", "75.0 % / 62.5 %", "62.5 % / 60.0 %", "2.00 / 2.00", "1.50 / 1.50"],
+    ]
+
+
+def test_the_reading_speed_stands_in_the_table_of_hit_ratios() -> None:
+    report = hardware_report(
+        study_tables(
+            RunSpec(prompts=PROMPTS, repeat_columns={"reader_bytes": 5 * 10**9, "reader_active_s": 2.0}),
+        ),
+        study="s",
+    )
+    (experts,) = [table for table in sections(report, "studio-1") if table.title == "Experts and memory"]
+    assert experts.rows[0][experts.columns.index("GB/s")].text == "2.50 / 2.50"
+    assert "page_cache" in experts.note
 
 
 def test_a_wrong_verdict_is_red_on_a_terminal() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import CODE, PROSE
@@ -56,6 +56,16 @@ def resident_ids(demo, tokenizer):
             "overlap": st.booleans(),
         }
     ),
+)
+@example(
+    eviction="s3-fifo",
+    width=4,
+    extra=[0, 0, 0, 0, 0, 0, 7, 0],
+    num_pinned=0,
+    read_path="auto",
+    text=CODE,
+    prefetch=False,
+    reading={},
 )
 def test_any_policy_split_and_way_of_reading(
     demo, tokenizer, resident_ids, eviction, width, extra, num_pinned, read_path, text, prefetch, reading

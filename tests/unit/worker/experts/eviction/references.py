@@ -105,7 +105,8 @@ class S3FifoReference(Reference):
     def choose(self, candidates):
         while True:
             in_small = [expert for expert in self.small if expert in candidates]
-            if len(self.small) >= self.small_target and in_small:
+            main_has_none = not set(self.main) & set(candidates)
+            if in_small and (len(self.small) >= self.small_target or main_has_none):
                 victim = self.evict_small(in_small)
                 if victim is not None:
                     return victim

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import OrderedDict
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from worker.experts.eviction import POLICIES, policy
 from worker.experts.eviction.lfu import Lfu
 from worker.experts.eviction.lfuda import Lfuda
 from worker.experts.eviction.lru import Lru
-from worker.experts.eviction.s3fifo import S3Fifo
+from worker.experts.eviction.s3fifo import ABSENT, MAIN, NEVER, SMALL, S3Fifo
 
 NAMES = sorted(POLICIES)
 
@@ -134,6 +135,60 @@ def test_s3_fifo_by_hand_probation_ghost_and_second_chance():
     for expert in range(11, 25):
         replay.serve({expert})
     assert {0, 1} <= replay.resident  # a scan passes through the small queue only
+
+
+def _s3_fifo_with(num_slots: int, small: list[int], main: list[int], used_more: set[int]):
+    """A state whose queues hold these experts, oldest first; `used_more` were used twice more."""
+    s3_fifo = S3Fifo()
+    state = s3_fifo.start(64, num_slots)
+    state = replace(state, ghost=np.where(np.isin(np.arange(64), main), 0, state.ghost))
+    for experts in (np.array(main, dtype=np.int64), np.array(small, dtype=np.int64)):
+        state = s3_fifo.access(s3_fifo.admit(state, experts), experts)
+    for _ in range(2):
+        state = s3_fifo.access(state, np.array(sorted(used_more), dtype=np.int64))
+    return s3_fifo, state
+
+
+def test_s3_fifo_by_hand_a_small_queue_below_its_share_gives_what_the_main_queue_cannot():
+    s3_fifo, state = _s3_fifo_with(40, small=[7, 8, 9], main=[1, 2], used_more={7})  # a share of four small slots
+    after, victims = s3_fifo.evict(state, np.array([8]), 1)  # all but one are needed now
+    assert victims.tolist() == [8]
+    assert after.ghost[8] != NEVER
+    assert s3_fifo.evict(state, np.array([1, 8, 9]), 2)[1].tolist() == [1, 8]
+    # 7 earned its place and moves to main, 8 failed and leaves, then 7 as main's only one, then 9.
+    after, victims = s3_fifo.evict(state, np.array([7, 8, 9]), 3)
+    assert victims.tolist() == [8, 7, 9]
+    assert (after.ghost[7:10] != NEVER).tolist() == [False, True, True]
+    after, victims = s3_fifo.evict(state, np.array([7, 8, 9]), 1)
+    assert (victims.tolist(), after.queue[7:10].tolist()) == ([8], [MAIN, ABSENT, SMALL])
+    assert s3_fifo.evict(state, np.array([7]), 1)[1].tolist() == [7]
+
+
+@pytest.mark.parametrize("num_may_leave", [1, 3, 8])
+@pytest.mark.parametrize("name", NAMES)
+def test_where_nearly_every_resident_expert_is_needed(name, num_may_leave):
+    """One victim after the other, as the reference chooses them: in turns among many, and a few of the latest to come."""
+    random, chosen = np.random.default_rng(5), policy(name)
+    state, reference, latest = chosen.start(60, 40), REFERENCES[name](40), list[int]()
+    for turn in range(300):
+        again = random.choice(latest[-10:], 10) if latest else np.arange(0)
+        newcomers = np.setdiff1d(np.arange(60), sorted(reference.resident))
+        missing = np.sort(random.choice(newcomers, 40 - len(reference.resident), replace=False))
+        needed = np.union1d(missing, again).astype(np.int64)
+        state = chosen.access(chosen.admit(state, missing), needed)
+        reference.serve(set(needed.tolist()))
+        latest += missing.tolist()
+        size = num_may_leave if turn % 2 else 30
+        may_leave = set(random.choice(latest[-10:] if turn % 2 else latest, size, replace=False).tolist())
+        count = int(random.integers(1, min(size, 8) + 1))
+        state, victims = chosen.evict(state, np.array(sorted(may_leave)), count)
+        assert victims.size == count
+        for victim in victims.tolist():
+            assert victim == reference.choose(sorted(may_leave))
+            may_leave.remove(victim)
+            latest.remove(victim)
+            reference.resident.remove(victim)
+            reference.left(victim)
 
 
 def test_an_unknown_policy_names_the_known_ones():
