@@ -190,6 +190,28 @@ def _time_width(arm: Arm, prompt: Ids, ids: Ids, width: int, num_forwards: int =
     return (time.perf_counter() - start) / (num_forwards - 1)
 
 
+def rollback_share(target: Target, prompt: Ids, ids: Ids, *, width: int = 3, num_forwards: int = 30) -> float:
+    """What bringing the caches back by one token costs, as a share of the verify forward before it: median, with barriers.
+
+    Mutates: the pools.
+    """
+    cache = target.new_cache()
+    mx.eval(target.forward(mx.array(prompt), cache, "prefill"), cache.arrays())
+    cache.set_recording(True)
+    shares = []
+    for index in range(num_forwards + 1):
+        tokens = mx.array([ids[(index * width + i) % len(ids)] for i in range(width)])
+        start = time.perf_counter()
+        chosen = mx.argmax(target.logits(target.forward(tokens, cache, "verify"))[0], axis=-1)
+        mx.eval(chosen, cache.arrays())
+        verified = time.perf_counter()
+        cache.commit(width - 1, forward_width=width)
+        mx.eval(cache.arrays())
+        if index:
+            shares.append((time.perf_counter() - verified) / (verified - start))
+    return median(shares)
+
+
 def zipf_ids(vocab_size: int, count: int, seed: int, exponent: float = 1.1) -> Ids:
     """Token ids with a Zipf distribution: a few are common, most are rare, as in text."""
     rng = np.random.default_rng(seed)

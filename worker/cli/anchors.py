@@ -87,14 +87,16 @@ def engine(
         str | None,
         typer.Option(help="Pool sizes with these hit ratios on the ids fed, such as 0.99,0.9, instead of --slots."),
     ] = None,
-    widths: Annotated[bool, typer.Option(help="Also time forwards of 1 to 5 tokens, all experts resident.")] = False,
+    widths: Annotated[
+        bool, typer.Option(help="Also time forwards of 1 to 5 tokens, and a rollback; all experts resident.")
+    ] = False,
     lock: LockOption = None,
     cache: CacheOption = None,
 ) -> None:
     """Compare forwards on forced token ids: plain mlx-lm and this engine at several pool sizes, interleaved."""
     stop_on_signals()
     from worker.benchmark.anchor import load_plain
-    from worker.benchmark.engine import engine_arm, interleave, plain_arm, width_costs, zipf_ids
+    from worker.benchmark.engine import engine_arm, interleave, plain_arm, rollback_share, width_costs, zipf_ids
     from worker.checkpoint.prepare import MLX_DTYPES
     from worker.machine.awake import awake
     from worker.machine.lock import DEFAULT_LOCK, machine_lock
@@ -130,13 +132,16 @@ def engine(
             resident = EngineSettings(
                 slots_per_layer=manifest.num_experts, eviction="lru", reader_threads=8, read_path="auto"
             )
-            ours = engine_arm("ours", build_target(prepared.directory, manifest, resident), recording=True)
+            target = build_target(prepared.directory, manifest, resident)
+            ours = engine_arm("ours", target, recording=True)
             for width, theirs_ms, ours_ms, ratio in width_costs(
                 arms[0], ours, prompt, zipf_ids(vocabulary, 64, seed=99), widths=(1, 2, 3, 4, 5), rounds=rounds
             ):
                 typer.echo(
                     f"forward of {width}: plain {theirs_ms:.2f} ms, ours {ours_ms:.2f} ms, cost ratio {ratio:.3f}"
                 )
+            share = rollback_share(target, prompt, zipf_ids(vocabulary, 64, seed=98))
+            typer.echo(f"rollback by one token of 3: {share:.2%} of the forward")
 
 
 def reads(

@@ -61,10 +61,6 @@ class Destination(Protocol):
         """The memory of its payload, in order."""
         ...
 
-    def arrived(self, start: int, end: int) -> None:
-        """Told by the reading thread that these bytes are there."""
-        ...
-
 
 @dataclass(frozen=True, slots=True)
 class ReadJob:
@@ -166,7 +162,8 @@ class Reader:
         failures = [failure for _ in demands if (failure := self._await(results)) is not None]
         if failures:
             raise failures[0]
-        self.counters.completed += len(jobs)
+        with self._guard:  # a read ahead may end meanwhile
+            self.counters.completed += len(jobs)
 
     def read_ahead(self, job: ReadJob) -> Ahead | None:
         """Hand over a record to read when nothing is demanded; None when there are too many already."""
@@ -285,9 +282,7 @@ class Reader:
         num_bytes = 0
         state: State = "failed"
         try:
-            destination = ahead.job.destination
-            num_bytes = ahead.job.file.read_at(ahead.job.expert, 0, destination.buffers())
-            destination.arrived(0, num_bytes)
+            num_bytes = ahead.job.file.read_at(ahead.job.expert, 0, ahead.job.destination.buffers())
             self._note("prefetch", ahead.job, start, num_bytes)
             state = "done"
         except CheckpointError:
@@ -345,6 +340,4 @@ def _read_extent(jobs: Sequence[ReadJob], extent: Extent) -> int:
         whole = jobs[segment.index].destination.buffers()
         buffers += window(whole, segment.start, segment.end)
     first.file.read_at(first.expert, extent[0].start, buffers)
-    for segment in extent:
-        jobs[segment.index].destination.arrived(segment.start, segment.end)
     return sum(segment.end - segment.start for segment in extent)

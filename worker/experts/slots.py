@@ -172,6 +172,3 @@ class _InPlace:
 
     def buffers(self) -> Buffers:
         return self._views
-
-    def arrived(self, start: int, end: int) -> None:
-        """Nothing to do: it is there."""

@@ -19,9 +19,6 @@ class StagingBuffer:
     def buffers(self) -> Buffers:
         return [self.memory]
 
-    def arrived(self, start: int, end: int) -> None:
-        """Nothing to do: it waits here."""
-
 
 class StagingBuffers:
     """The buffers, made when first needed. Owns their memory."""
