@@ -24,10 +24,10 @@ $(STAMP): requirements-dev.lock pyproject.toml .ci/setup.sh
 demo: $(STAMP)
 	@.venv/bin/fleet demo
 
-# A file's tests share fixtures, so a file stays on one process; what starts Ray or whole commands runs alone.
+# A file's tests share fixtures, so a file stays on one process; what starts Ray runs alone.
 test: $(STAMP)
-	@$(PY) -m pytest -m "not cluster and not e2e" -n 2 --dist loadfile
-	@$(PY) -m pytest -m "cluster or e2e"
+	@$(PY) -m pytest -n 2 --dist loadfile --ignore tests/cluster --ignore tests/e2e/fleet
+	@$(PY) -m pytest tests/cluster tests/e2e/fleet
 
 check: $(STAMP)
 	@$(PY) -m ruff check .
