@@ -8,7 +8,6 @@ Apple's GPUs share the host's memory and need nothing of this.
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import threading
 from collections.abc import Iterable
 
@@ -41,15 +40,15 @@ class CudaCopier:
         assert pointer.value is not None
         return memoryview((ctypes.c_char * nbytes).from_address(pointer.value)).cast("B")
 
-    def copy(self, parts: Iterable[tuple[memoryview, int, int, int]]) -> None:
+    def copy(self, parts: Iterable[tuple[int, int, int]]) -> None:
         """Copy from pinned memory and wait until all is there.
 
-        Parts: (memory, offset in it, address on the device, bytes). One thread does it for all records at once: the calls are
-        many and short, and several threads would spend their time handing the interpreter's lock around.
+        Parts: (address of pinned memory, address on the device, bytes). One thread does it for all records at once: the
+        calls are many and short, and several threads would spend their time handing the interpreter's lock around.
         """
         stream, copy = self._stream(), self._runtime.cudaMemcpyAsync
-        for memory, offset, address, nbytes in parts:
-            self._check(copy(address, address_of(memory) + offset, nbytes, _HOST_TO_DEVICE, stream))
+        for source, address, nbytes in parts:
+            self._check(copy(address, source, nbytes, _HOST_TO_DEVICE, stream))
         self._check(self._runtime.cudaStreamSynchronize(stream))
 
     def _stream(self) -> ctypes.c_void_p:

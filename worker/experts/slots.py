@@ -119,7 +119,7 @@ class SlotArrays:
         else:
             assert self._copier is not None
             self._map_pinned[:] = slots.tobytes()
-            self._copier.copy([(self._map_pinned, 0, address_of(self._map_view), slots.nbytes)])
+            self._copier.copy([(address_of(self._map_pinned), address_of(self._map_view), slots.nbytes)])
         return self._map
 
     def settle(self) -> None:
@@ -148,8 +148,8 @@ class SlotArrays:
             return
         assert self._copier is not None
         self._copier.copy(
-            (record, part.offset, base + slot * part.nbytes, part.nbytes)
-            for slot, record in records.items()
+            (source + part.offset, base + slot * part.nbytes, part.nbytes)
+            for slot, source in ((slot, address_of(record)) for slot, record in records.items())
             for part, base in zip(self._layout.parts, self._addresses, strict=True)
         )
 

@@ -57,12 +57,15 @@ class LayerwiseForward:
         x = backbone.embed_tokens(tokens[None])
         masks = self._masks(x, cache)
         self.misses.width = tokens.shape[0]
-        limit = self.group_limit if grouped and self.group_limit != _NO_GROUPS and self.times.allow() else _NO_GROUPS
+        may_group = grouped and self.group_limit != _NO_GROUPS
+        limit = self.group_limit if may_group and self.times.allow() else _NO_GROUPS
         layer, num_layers = 0, len(cache.layers)
         while layer < num_layers:
             end = self._group_end(layer, limit)
             if end == layer + 1:
-                x = self._run_alone(x, layer, masks, cache, learn=grouped)
+                learns = may_group and layer in self._pool_of
+                run = self._run_and_learn if learns else self._run_layer
+                x = run(layer, x, masks, cache)
                 layer = end
             else:
                 x, layer = self._run_group(x, layer, end, masks, cache)
@@ -78,14 +81,12 @@ class LayerwiseForward:
         estimates = self.misses.of(self.misses.width)
         return group_end(layer, estimates.tolist(), self.times.costs, limit=limit)
 
-    def _run_alone(
-        self, x: mx.array, layer: int, masks: list[mx.array | None], cache: TargetCache, *, learn: bool
-    ) -> mx.array:
-        """Run one layer; a prompt's chunks say nothing about what a layer of a generation costs."""
+    def _run_and_learn(self, layer: int, x: mx.array, masks: list[mx.array | None], cache: TargetCache) -> mx.array:
+        """Run a layer by itself and note what it took. Not for a prompt's: they tell nothing about a generation's."""
         counters, began = self._telemetry.current, self._clock()
         before = counters.num_routed - counters.num_hits
         x = self._run_layer(layer, x, masks, cache)
-        if learn and layer in self._pool_of and counters.num_routed - counters.num_hits == before:
+        if counters.num_routed - counters.num_hits == before:
             self.times.layer_ran_alone(self._clock() - began)
         return x
 
