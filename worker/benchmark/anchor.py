@@ -70,8 +70,7 @@ def compare_with_plain(
     plain = load_plain(source, MLX_DTYPES[prepared.manifest.compute_dtype])
     arms = [_Arm(name=PLAIN, run=lambda: generate_plain(plain, request), target=None, generations=[])]
     for count in slots:
-        settings = EngineSettings(slots_per_layer=count, eviction="lru", reader_threads=8, read_path="auto")
-        target = build_target(prepared.directory, prepared.manifest, settings)
+        target = build_target(prepared.directory, prepared.manifest, EngineSettings(slots_per_layer=count))
         name = f"{count} of {prepared.manifest.num_experts} slots"
         arms.append(_Arm(name=name, run=_greedy_arm(target, request), target=target, generations=[]))
     for arm in arms:

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import mlx.core as mx
 import numpy as np
 import psutil
 import pyarrow as pa
@@ -38,6 +37,7 @@ from worker.contract.schema import RUNS, SCHEMA_VERSION
 from worker.contract.spool import Progress
 from worker.contract.task import Task
 from worker.machine.identify import MachineIdentity, identify
+from worker.measure.backend import on_cpu
 from worker.measure.memory import settled_active_bytes
 from worker.mtp.predict import Costs
 
@@ -204,7 +204,7 @@ def _pin_hottest(session: Session, record: Record) -> None:
 
 def widths_are_bit_equal() -> bool:
     """Whether this backend computes a forward of any width bit for bit as forwards of width one: the CPU backend does."""
-    return mx.default_device() == mx.Device(mx.cpu)
+    return on_cpu()
 
 
 def _judge(session: Session, prompt: TokenizedPrompt, records: list[Record]) -> tuple[Exactness, WidthControl | None]:

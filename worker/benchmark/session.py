@@ -19,9 +19,9 @@ from worker.checkpoint.verify import check_files, check_records, check_sizes
 from worker.contract.errors import TaskError
 from worker.contract.task import Prompt, Task
 from worker.decode.generation import Request
+from worker.measure.backend import on_metal
 from worker.measure.memory import MemoryLimits, cache_limit, recommended_working_set_bytes, wired_limit
 from worker.model.build import EngineSettings, backend_dtype, build_target
-from worker.model.keep_warm import pays_here
 from worker.model.target import Target
 from worker.mtp.generate import Speculation
 from worker.mtp.head import MtpHead, load_head
@@ -192,7 +192,7 @@ def _settings(task: Task, slots: int | tuple[int, ...]) -> EngineSettings:
         queue_depth=task.queue_depth,
         bypass_page_cache=task.page_cache == "bypass" or (task.page_cache == "auto" and sys.platform == "darwin"),
         prefetch_ranks=task.prefetch_ranks,
-        keep_warm=task.keep_warm == "on" or (task.keep_warm == "auto" and pays_here()),
+        keep_warm=task.keep_warm == "on" or (task.keep_warm == "auto" and on_metal()),
         group_limit=task.group_limit,
     )
 

@@ -115,9 +115,7 @@ def engine(
         arms = [plain_arm("plain mlx-lm", plain)]
         for count in counts:
             for limit in (1,) if group_limit is None else (1, group_limit):
-                settings = EngineSettings(
-                    slots_per_layer=count, eviction="lru", reader_threads=8, read_path="auto", group_limit=limit
-                )
+                settings = EngineSettings(slots_per_layer=count, group_limit=limit)
                 name = f"{count} slots" if limit == 1 else f"{count} slots, groups"
                 arms.append(engine_arm(name, build_target(prepared.directory, manifest, settings)))
         summaries = interleave(arms, prompt, ids, on_round=lambda n: say(f"round {n} of {rounds}"))
@@ -129,9 +127,7 @@ def engine(
         for summary in summaries:
             typer.echo(_engine_line(summary))
         if widths:
-            resident = EngineSettings(
-                slots_per_layer=manifest.num_experts, eviction="lru", reader_threads=8, read_path="auto"
-            )
+            resident = EngineSettings(slots_per_layer=manifest.num_experts)
             target = build_target(prepared.directory, manifest, resident)
             ours = engine_arm("ours", target, recording=True)
             for width, theirs_ms, ours_ms, ratio in width_costs(
@@ -172,9 +168,7 @@ def reads(
         _, prepared = _open(CheckpointRef(source=source), cache)
         settings = EngineSettings(
             slots_per_layer=slots or prepared.manifest.experts_per_token,
-            eviction="lru",
             reader_threads=threads,
-            read_path="auto",
             bypass_page_cache=page_cache == "bypass",
             group_limit=1,
         )
@@ -219,10 +213,7 @@ def _slots_that_hit(
     from worker.model.build import EngineSettings, build_target
 
     manifest = prepared.manifest
-    everything = EngineSettings(
-        slots_per_layer=manifest.num_experts, eviction="lru", reader_threads=8, read_path="auto"
-    )
-    resident = build_target(prepared.directory, manifest, everything)
+    resident = build_target(prepared.directory, manifest, EngineSettings(slots_per_layer=manifest.num_experts))
     misses = misses_by_slots(resident, prompt, ids)
     resident.close()
     routed = len(manifest.moe_layers) * manifest.experts_per_token

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import mlx.core as mx
 import psutil
 
+from worker.measure.backend import on_metal
+
 LEAST_CACHE_BYTES = 64 << 20
 """A small model's buffers would otherwise go back to the system and come again with every layer."""
 
@@ -73,7 +75,7 @@ def wired_limit(holds_bytes: int, recommended_bytes: int | None) -> int | None:
 
 def recommended_working_set_bytes() -> int | None:
     """What an Apple GPU recommends to hold at most; None when this process computes on anything else."""
-    if not (mx.metal.is_available() and mx.default_device() == mx.Device(mx.gpu)):
+    if not on_metal():
         return None
     recommended = mx.device_info().get("max_recommended_working_set_size")
     return recommended if isinstance(recommended, int) else None

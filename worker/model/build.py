@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-import mlx.core as mx
 import numpy as np
 from mlx_lm.models.qwen3_next import Model, ModelArgs, Qwen3NextSparseMoeBlock
 from mlx_lm.utils import load_model
@@ -27,6 +26,7 @@ from worker.experts.reader import Reader
 from worker.experts.routing import MissEstimates, RoutingMode
 from worker.experts.slots import SlotArrays, Way, writes_are_visible
 from worker.experts.staging import StagingBuffers
+from worker.measure.backend import on_cpu, on_cuda
 from worker.measure.host import parameter_bytes
 from worker.model.foresight import NextRouter
 from worker.model.forward import LayerwiseForward, measure_read_cost
@@ -46,9 +46,9 @@ class EngineSettings:
 
     slots_per_layer: int | tuple[int, ...]
     """One number for every MoE layer, or one for each."""
-    eviction: str
-    reader_threads: int
-    read_path: ReadPath
+    eviction: str = "lru"
+    reader_threads: int = 8
+    read_path: ReadPath = "auto"
     queue_depth: int = 16
     bypass_page_cache: bool = False
     prefetch: bool = False
@@ -71,7 +71,7 @@ class EngineSettings:
 
 def backend_dtype() -> NumpyDtype | None:
     """The dtype to compute in on this backend: float32 on the CPU, where bfloat16 is emulated; else the source's own."""
-    return "float32" if mx.default_device() == mx.Device(mx.cpu) else None
+    return "float32" if on_cpu() else None
 
 
 def build_target(directory: Path, manifest: Manifest, settings: EngineSettings) -> Target:
@@ -169,14 +169,12 @@ def _look_ahead(model: Model, pools: list[LayerPool], experts_per_token: int) ->
 
 
 def _overlaps(settings: EngineSettings) -> bool:
-    on_cpu = mx.default_device() == mx.Device(mx.cpu)
-    return not on_cpu if settings.overlap is None else settings.overlap
+    return not on_cpu() if settings.overlap is None else settings.overlap
 
 
 def _group_limit(settings: EngineSettings) -> int | None:
     """On the CPU backend a read costs next to nothing, and reading later only risks work: one layer at a time."""
-    on_cpu = mx.default_device() == mx.Device(mx.cpu)
-    return 1 if settings.group_limit is None and on_cpu else settings.group_limit
+    return 1 if settings.group_limit is None and on_cpu() else settings.group_limit
 
 
 def _read_cost(settings: EngineSettings, pools: list[LayerPool]) -> float:
@@ -189,10 +187,9 @@ def _read_cost(settings: EngineSettings, pools: list[LayerPool]) -> float:
 
 def _choose_way(asked: ReadPath, visible: bool) -> tuple[Way, CudaCopier | None]:
     """How records get into slots on this backend. Raises: TaskError when the task asks for a way that does not exist here."""
-    on_cuda = mx.cuda.is_available() and mx.default_device() == mx.Device(mx.gpu)
-    if asked == "copied" and not on_cuda:
+    if asked == "copied" and not on_cuda():
         raise TaskError("read_path is 'copied', but there is no NVIDIA GPU here", "set read_path to 'auto'")
-    if on_cuda and visible and asked in ("auto", "copied"):
+    if on_cuda() and visible and asked in ("auto", "copied"):
         try:
             return "copied", CudaCopier()
         except OSError as error:

@@ -19,8 +19,3 @@ class KeepWarm:
     def __call__(self) -> None:
         mx.async_eval(self._seed + 1)
         self.num_kernels += 1
-
-
-def pays_here() -> bool:
-    """Whether this backend is one of those GPUs."""
-    return mx.metal.is_available() and mx.default_device() == mx.Device(mx.gpu)

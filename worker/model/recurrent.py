@@ -14,6 +14,7 @@ from mlx import nn
 from mlx_lm.models.gated_delta import compute_g, gated_delta_kernel, gated_delta_ops, normalize_qk
 from mlx_lm.models.qwen3_next import Qwen3NextGatedDeltaNet
 
+from worker.measure.backend import on_metal
 from worker.model.cache import Positions, RecurrentCache
 
 
@@ -60,8 +61,7 @@ class PositionalGatedDeltaNet(Qwen3NextGatedDeltaNet):
 
     def _recurrence(self, q: mx.array) -> Callable[..., tuple[mx.array, mx.array]]:
         """The implementation that mlx-lm chooses for these heads on this backend."""
-        on_metal = mx.metal.is_available() and mx.default_device() == mx.Device(mx.gpu)
-        return gated_delta_kernel if on_metal and q.shape[-1] % 32 == 0 else gated_delta_ops
+        return gated_delta_kernel if on_metal() and q.shape[-1] % 32 == 0 else gated_delta_ops
 
     def _split_heads(self, conv_out: mx.array) -> tuple[mx.array, mx.array, mx.array]:
         batch, width, _ = conv_out.shape

@@ -4,7 +4,7 @@
 
 When every expert is resident, slot e holds expert e, the ids never visit the host, and the graph is exactly mlx-lm's. In a
 group of layers (forward.py) the slots come from a map on the device, and the host looks at the ids afterwards.
-The reference that both must equal is plain mlx-lm on the same checkpoint (tests/e2e/test_same_tokens.py).
+The reference that both must equal is plain mlx-lm on the same checkpoint (tests/unit/worker/decode/test_greedy.py).
 """
 
 from __future__ import annotations
