@@ -58,17 +58,21 @@ class LayerwiseForward:
         masks = self._masks(x, cache)
         self.misses.width = tokens.shape[0]
         may_group = grouped and self.group_limit != _NO_GROUPS
-        limit = self.group_limit if may_group and self.times.allow() else _NO_GROUPS
+        limit = self.group_limit if may_group and self.times.allow(self.misses.width) else _NO_GROUPS
+        began, any_group = self._clock(), False
         layer, num_layers = 0, len(cache.layers)
         while layer < num_layers:
             end = self._group_end(layer, limit)
             if end == layer + 1:
-                learns = may_group and layer in self._pool_of
+                learns = may_group and not any_group and layer in self._pool_of
                 run = self._run_and_learn if learns else self._run_layer
                 x = run(layer, x, masks, cache)
                 layer = end
             else:
+                any_group = True
                 x, layer = self._run_group(x, layer, end, masks, cache)
+        if may_group:
+            self.times.forward_ran(self.misses.width, self._clock() - began, grouped=any_group)
         return backbone.norm(x)
 
     def _run_layer(self, layer: int, x: mx.array, masks: list[mx.array | None], cache: TargetCache) -> mx.array:
@@ -111,7 +115,7 @@ class LayerwiseForward:
             return x, end
         ids = self._read(x, routed)
         missed = self._settle(routed, ids)
-        self.times.group_ran(end - start, (end if missed is None else missed) - start, self._clock() - began)
+        self.times.group_ran(end - start, self._clock() - began)
         if missed is None:
             return x, end
         for layer in range(missed, end):

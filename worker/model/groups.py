@@ -14,21 +14,19 @@ so a group grows while what the next layer saves is more than what it wastes.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 NEWEST_WEIGHT = 0.1
 """Of the newest observation in a running average of costs."""
-NEWEST_GAIN_WEIGHT = 0.05
-"""Of the newest group's gain: one that was disturbed must not decide."""
-WORST_GAIN = -0.5
-"""A group that took longer still was disturbed."""
-MIN_GAIN = -0.05
-"""Groups that lose more than this are given up."""
-RETRY_FORWARDS = 64
-"""For so many forwards."""
-UNSEEN_GROUPS = 3
-"""The first groups compile kernels: nothing is learnt from them."""
+UNSEEN_FORWARDS = 3
+"""The first forwards of each way compile kernels: nothing is learnt from them."""
+NUM_COMPARED = 7
+"""Of each way: the medians of so many forwards are compared, so that a disturbed one does not decide."""
+FORWARDS_PER_TRIAL = 32
+"""The slower way is tried again in one of so many forwards."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,57 +37,69 @@ class GroupCosts:
     layer_s: float
 
 
-@dataclass(slots=True)
 class GroupTimes:
-    """What groups cost and bring here, learnt from every layer and every group that ran. Units: seconds.
+    """What groups cost and bring here, learnt from every forward that was free to make them. Units: seconds.
 
-    The decision above weighs averages; whether it was right is seen afterwards. When groups took longer than their layers one
-    by one would have, none are made for a while, and then they are tried again.
+    The decision above weighs averages of single layers and groups. Whether it was right is seen on whole forwards: they run
+    with groups or without, whichever was lately faster at their width, and now and then the other way.
     """
 
-    read_s: float
-    """Of one host read: what a layer by itself costs more than in a group, until both were seen."""
-    learns: bool = True
-    """Whether to go by what was seen; otherwise a read and a layer cost `read_s` each."""
-    alone_s: float | None = None
-    """A layer by itself, that missed nothing."""
-    layer_s: float | None = None
-    """A layer in a group, its share of the read left out."""
-    gain: float = 0.0
-    """By what share groups were lately faster than their layers would have been by themselves."""
-    num_refused: int = 0
-    num_groups: int = 0
+    def __init__(self, read_s: float, *, learns: bool = True) -> None:
+        """`read_s`: what a layer by itself costs more than in a group, until both were seen. Without `learns` a read and a
+        layer cost `read_s` each, always, and groups are always allowed.
+        """
+        self._read_s, self._learns = read_s, learns
+        self._alone_s: float | None = None
+        self._layer_s: float | None = None
+        self._rivals: dict[int, _Rivals] = {}
 
     @property
     def costs(self) -> GroupCosts:
-        layer_s = self.read_s if self.layer_s is None or not self.learns else self.layer_s
-        if self.alone_s is None or self.layer_s is None or not self.learns:
-            return GroupCosts(read_s=self.read_s, layer_s=layer_s)
-        return GroupCosts(read_s=max(0.0, self.alone_s - layer_s), layer_s=layer_s)
+        layer_s = self._read_s if self._layer_s is None or not self._learns else self._layer_s
+        if self._alone_s is None or self._layer_s is None or not self._learns:
+            return GroupCosts(read_s=self._read_s, layer_s=layer_s)
+        return GroupCosts(read_s=max(0.0, self._alone_s - layer_s), layer_s=layer_s)
 
-    def allow(self) -> bool:
-        """Whether the next forward may make groups. Mutates: the count of refusals."""
-        if self.gain >= MIN_GAIN or not self.learns:
-            return True
-        self.num_refused += 1
-        if self.num_refused > RETRY_FORWARDS:
-            self.num_refused, self.gain = 0, 0.0
-            return True
-        return False
+    def allow(self, width: int) -> bool:
+        """Whether the next forward of this width may make groups. Mutates: the count of forwards."""
+        return not self._learns or self._rivals.setdefault(width, _Rivals()).choose()
+
+    def forward_ran(self, width: int, seconds: float, *, grouped: bool) -> None:
+        """Learn from a whole forward. Mutates: self."""
+        self._rivals.setdefault(width, _Rivals()).ran(seconds, grouped=grouped)
 
     def layer_ran_alone(self, seconds: float) -> None:
-        """Learn from a layer that was run by itself and missed nothing."""
-        self.alone_s = _blend(self.alone_s, seconds)
+        """Learn from a layer that was run by itself and missed nothing, in a forward without groups so far.
 
-    def group_ran(self, num_layers: int, num_right: int, seconds: float) -> None:
-        """Learn from a group, of which the first `num_right` layers stood."""
-        self.num_groups += 1
-        if self.num_groups <= UNSEEN_GROUPS:
-            return
-        self.layer_s = _blend(self.layer_s, max(0.0, seconds - self.read_s) / num_layers)
-        if self.alone_s:
-            won = (num_right * self.alone_s - seconds) / (num_layers * self.alone_s)
-            self.gain += NEWEST_GAIN_WEIGHT * (max(won, WORST_GAIN) - self.gain)
+        After a group that failed, the queue is empty and a layer takes longer than it would have otherwise.
+        """
+        self._alone_s = _blend(self._alone_s, seconds)
+
+    def group_ran(self, num_layers: int, seconds: float) -> None:
+        """Learn from a group."""
+        self._layer_s = _blend(self._layer_s, max(0.0, seconds - self._read_s) / num_layers)
+
+
+class _Rivals:
+    """Two ways of running a forward of one width, with groups (True) and without; the lately faster one is chosen."""
+
+    def __init__(self) -> None:
+        self._seconds = {way: deque[float](maxlen=NUM_COMPARED) for way in (True, False)}
+        self._num_seen = {True: 0, False: 0}
+        self._num_chosen = 0
+
+    def choose(self) -> bool:
+        fewest = min(len(seconds) for seconds in self._seconds.values())
+        self._num_chosen += 1
+        if fewest < NUM_COMPARED:
+            return self._num_chosen % 2 == 1
+        grouped = median(self._seconds[True]) <= median(self._seconds[False])
+        return grouped != (self._num_chosen % FORWARDS_PER_TRIAL == 0)
+
+    def ran(self, seconds: float, *, grouped: bool) -> None:
+        self._num_seen[grouped] += 1
+        if self._num_seen[grouped] > UNSEEN_FORWARDS:
+            self._seconds[grouped].append(seconds)
 
 
 def _blend(known: float | None, newest: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from worker.model.groups import MIN_GAIN, RETRY_FORWARDS, UNSEEN_GROUPS, GroupCosts, GroupTimes, group_end
+from worker.model.groups import FORWARDS_PER_TRIAL, NUM_COMPARED, UNSEEN_FORWARDS, GroupCosts, GroupTimes, group_end
 
 EVEN = GroupCosts(read_s=1.0, layer_s=1.0)
 
@@ -38,52 +38,62 @@ def test_the_limit_caps_the_length():
     assert group_end(0, [0.0] * 8, EVEN, limit=1) == 1
 
 
-def _experienced() -> GroupTimes:
-    """Past the first groups, which compile kernels and teach nothing."""
-    times = GroupTimes(0.5)
-    for _ in range(UNSEEN_GROUPS):
-        times.group_ran(4, 0, 1000.0)
-    return times
-
-
 def test_costs_are_those_seen_once_both_ways_were_seen():
-    times = _experienced()
+    times = GroupTimes(0.5)
     assert (times.costs.read_s, times.costs.layer_s) == (0.5, 0.5)
     times.layer_ran_alone(1.0)
-    times.group_ran(4, 4, 2.5)  # 2.0 without the read, 0.5 a layer
+    times.group_ran(4, 2.5)  # 2.0 without the read, 0.5 a layer
     assert (times.costs.read_s, times.costs.layer_s) == (0.5, 0.5)
     times.layer_ran_alone(2.0)  # 0.9 * 1.0 + 0.1 * 2.0
     assert times.costs.read_s == pytest.approx(1.1 - 0.5)
 
 
-def test_groups_that_lose_are_given_up_and_tried_again():
-    times = _experienced()
-    times.layer_ran_alone(1.0)
-    times.group_ran(4, 4, 3.0)  # four layers by themselves would have taken 4.0
-    assert times.gain == pytest.approx(0.05 * 0.25)
-    times.group_ran(4, 1, 3.0)  # one of four stood: 2.0 of 4.0 lost
-    assert times.gain == pytest.approx(0.95 * 0.0125 - 0.05 * 0.5)
-    assert times.allow()
-    times.group_ran(4, 1, 3.0)
-    times.group_ran(4, 1, 3.0)
-    assert times.gain < MIN_GAIN
-    refused = [times.allow() for _ in range(RETRY_FORWARDS + 1)]
-    assert refused == [False] * RETRY_FORWARDS + [True]
-    assert times.gain == 0
+def _run(times: GroupTimes, count: int, *, grouped_s: float, alone_s: float, width: int = 1) -> list[bool]:
+    """Forwards that go the way they are allowed to, and take these seconds."""
+    ways = []
+    for _ in range(count):
+        ways.append(times.allow(width))
+        times.forward_ran(width, grouped_s if ways[-1] else alone_s, grouped=ways[-1])
+    return ways
 
 
-def test_one_disturbed_group_decides_nothing():
-    times = _experienced()
-    times.layer_ran_alone(1.0)
-    times.group_ran(4, 4, 1000.0)
-    assert times.gain == pytest.approx(0.05 * -0.5)
-    assert times.allow()
+LEARNING = 2 * (NUM_COMPARED + UNSEEN_FORWARDS)
+
+
+@pytest.mark.parametrize(("grouped_s", "faster"), [(0.9, True), (1.1, False)])
+def test_the_faster_way_is_taken_and_the_other_tried_now_and_then(grouped_s: float, faster: bool):
+    times = GroupTimes(0.5)
+    both = _run(times, LEARNING, grouped_s=grouped_s, alone_s=1.0)
+    assert both.count(True) == both.count(False)
+    later = _run(times, 10 * FORWARDS_PER_TRIAL, grouped_s=grouped_s, alone_s=1.0)
+    assert later.count(not faster) == 10
+
+
+def test_a_way_that_became_faster_is_taken():
+    times = GroupTimes(0.5)
+    _run(times, LEARNING, grouped_s=2.0, alone_s=1.0)
+    _run(times, NUM_COMPARED * FORWARDS_PER_TRIAL, grouped_s=0.5, alone_s=1.0)
+    assert _run(times, FORWARDS_PER_TRIAL - 1, grouped_s=0.5, alone_s=1.0).count(True) >= FORWARDS_PER_TRIAL - 2
+
+
+def test_disturbed_forwards_decide_nothing():
+    times = GroupTimes(0.5)
+    _run(times, 2 * UNSEEN_FORWARDS, grouped_s=1000.0, alone_s=1.0)  # they compile kernels
+    _run(times, 2 * (NUM_COMPARED // 2), grouped_s=1000.0, alone_s=1.0)
+    _run(times, 2 * (NUM_COMPARED - NUM_COMPARED // 2), grouped_s=0.5, alone_s=1.0)
+    assert _run(times, 8, grouped_s=0.5, alone_s=1.0).count(True) == 8
+
+
+def test_each_width_is_judged_by_itself():
+    times = GroupTimes(0.5)
+    _run(times, LEARNING, grouped_s=2.0, alone_s=1.0)
+    assert times.allow(3)
+    assert not times.allow(1)
 
 
 def test_given_costs_are_not_unlearnt():
     times = GroupTimes(1.0, learns=False)
     times.layer_ran_alone(1.0)
-    for _ in range(20):
-        times.group_ran(4, 0, 100.0)
-    assert times.allow()
+    times.group_ran(4, 100.0)
+    assert all(_run(times, 3 * LEARNING, grouped_s=100.0, alone_s=1.0))
     assert (times.costs.read_s, times.costs.layer_s) == (1.0, 1.0)
