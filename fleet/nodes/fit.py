@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fleet.errors import UsageError
+from fleet.nodes.answer import Fit, Unfit
 from fleet.nodes.node import Node, NodeName
 from fleet.nodes.shape import ModelShape
 from worker.contract.task import Task, TaskId
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
-    """The task can run there."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unfit:
-    """The task cannot run there, ever: the reason says what is too small or too large and what would do."""
-
-    reason: str
 
 
 def pool_floor(task: Task, shape: ModelShape) -> int:

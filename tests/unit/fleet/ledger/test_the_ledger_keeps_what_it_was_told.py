@@ -77,8 +77,7 @@ def test_what_was_recorded_survives_a_kill(tmp_path):
         from pathlib import Path
         from fleet.ledger.events import StudySubmitted
         from fleet.ledger.sqlite import Ledger, driving
-        from fleet.nodes.node import NodeName
-from fleet.study.study import StudyId
+        from fleet.study.study import StudyId
         data = Path({str(tmp_path)!r})
         with driving(data), Ledger(data) as ledger:
             ledger.append(StudySubmitted(study_id=StudyId("s"), name="s", study="{{}}"))
