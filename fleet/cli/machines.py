@@ -15,7 +15,7 @@ from fleet.cli.submit import JsonOption
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fleet.ledger.machine_events import MachineReported
+    from fleet.ledger.events import MachineReported
     from fleet.nodes.inventory import Inventory
     from fleet.nodes.node import Node
 

@@ -108,15 +108,14 @@ def raise_for_failures(state: StudyState) -> None:
 
 def _print_plan(study: Study, directory: DataDirectory, *, as_json: bool) -> None:
     from fleet.cli.lookup import known_studies
+    from fleet.cluster.site import ThisMachine
     from fleet.ledger.state import Done
-    from fleet.nodes.fit import admit
     from fleet.nodes.job import job_id
     from fleet.nodes.node import this_machine
-    from fleet.nodes.shape import read_shape
     from fleet.schedule.plan import interleaved
 
     node = this_machine()
-    admit(study.tasks, [node], read_shape(study.tasks[0].checkpoint))
+    ThisMachine(node).targets(study, {})
     known = {state.study_id: state for state in known_studies(directory)}
     jobs = known[study.id].jobs if study.id in known else {}
     entries: list[dict[str, Any]] = [

@@ -21,6 +21,7 @@ from fleet.cluster.actors import Attempt, wait_for_items
 from fleet.cluster.admission import Admission
 from fleet.cluster.book import Book
 from fleet.cluster.items import Advanced, Ended, Item, LogItem, Order, Started, TableItem, Vanished
+from fleet.cluster.live import LiveFile, LiveMachine
 from fleet.cluster.recover import recover
 from fleet.cluster.watch import Count, NobodyWatches, Watcher
 from fleet.errors import InterruptedStudyError
@@ -71,6 +72,23 @@ class Settings:
     """Where the end of each attempt's output is kept."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Folders on the machine that runs an attempt."""
+
+    spool: Path
+    lock: Path | None
+    cache: Path | None
+
+
+def places_on(node: Node, settings: Settings) -> Places:
+    """The settings' own places on this machine, the inventory's on any other."""
+    if node.address is None:
+        return Places(spool=settings.spool, lock=settings.lock, cache=settings.cache)
+    root, lock, cache = Path(node.paths.root), node.paths.lock, node.paths.cache
+    return Places(spool=root / "spool", lock=Path(lock) if lock else None, cache=Path(cache) if cache else None)
+
+
 class Cluster(Protocol):
     """Where attempts can run."""
 
@@ -106,6 +124,14 @@ class Active:
         return self.attempt.order.attempt_id
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Idle:
+    """Why nothing is started on a machine: a state in one word, and the reason in words."""
+
+    state: str
+    why: str | None = None
+
+
 class Dispatcher:
     """Drives the studies of a ledger on a running cluster. Owns the attempts that it starts."""
 
@@ -119,12 +145,13 @@ class Dispatcher:
         admission: Admission | None = None,
         only: StudyId | None = None,
         watcher: Watcher | None = None,
+        live: LiveFile | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`only`: leave all other studies alone. `clock`: seconds since 1970."""
         self._cluster, self._store, self._ledger = cluster, store, ledger
         self._settings, self._only, self._clock = settings, only, clock
-        self._watcher = watcher or NobodyWatches()
+        self._watcher, self._live = watcher or NobodyWatches(), live
         self._admission = admission or Admission()
         self.book = Book(ledger)
         self.active: dict[NodeName, Active] = {}
@@ -157,6 +184,8 @@ class Dispatcher:
             self._abandon("the driver stopped")
             raise
         finally:
+            if self._live is not None:
+                self._live.close()
             for thread in list(self._closing.values()):
                 thread.join()
 
@@ -169,6 +198,29 @@ class Dispatcher:
         self._listen()
         self._give_up_overdue()
         self._finish_studies()
+        if self._live is not None:
+            self._live.tell(self._machines, {})
+
+    def _machines(self) -> list[LiveMachine]:
+        return [self._machine(node.name) for node in self._cluster.nodes()]
+
+    def _machine(self, name: NodeName) -> LiveMachine:
+        active = self.active.get(name)
+        if active is None:
+            idle = self.why_idle(name)
+            return LiveMachine(name=name, state="idle" if idle is None else idle.state, why=idle and idle.why)
+        progress = active.progress
+        return LiveMachine(
+            name=name,
+            state="busy",
+            study_id=active.study_id,
+            job=active.job,
+            attempt_id=active.id,
+            number=self._tries(active).started,
+            phase=progress.phase if progress else "starting",
+            fraction=progress.fraction if progress else 0.0,
+            tok_s=progress.tok_s if progress else None,
+        )
 
     def _look(self) -> None:
         """Who is there, and which jobs fit them."""
@@ -194,17 +246,17 @@ class Dispatcher:
             if self.why_idle(node.name) is None
         ]
 
-    def why_idle(self, node: NodeName) -> str | None:
+    def why_idle(self, node: NodeName) -> Idle | None:
         """Why nothing is started on a machine now, or None when something may be."""
         machine = self.book.machines[node]
         if node in self.active or node in self._closing:
-            return "busy"
+            return Idle(state="busy", why=None if node in self.active else "its last attempt is being ended")
         if node not in self.present:
-            return "away"
+            return Idle(state="away", why="it is not in the cluster")
         if machine.paused is not None:
-            return f"paused: {machine.paused}"
+            return Idle(state="paused", why=machine.paused)
         if machine.quarantined_until_s is not None and machine.quarantined_until_s > self._clock():
-            return f"put aside after {machine.strikes} losses: {machine.quarantined_for}"
+            return Idle(state="aside", why=f"{machine.strikes} attempts in a row were lost: {machine.quarantined_for}")
         return None
 
     def _start(self, start: Start) -> None:
@@ -222,32 +274,32 @@ class Dispatcher:
             )
         )
         task = self.book.task(start.study_id, start.job)
-        local = next(node.address is None for node in self._cluster.nodes() if node.name == start.node)
+        node = next(node for node in self._cluster.nodes() if node.name == start.node)
         now = time.monotonic()
         self.active[start.node] = Active(
-            attempt=Attempt(self._order(start, task, attempt_id), local=local),
+            attempt=Attempt(self._order(start, task, attempt_id, node), local=node.address is None),
             study_id=start.study_id,
             job=start.job,
             task=task,
             node=start.node,
-            local=local,
+            local=node.address is None,
             asked_s=now,
             heard_s=now,
             advanced_s=now,
         )
         self._watcher.started(start.node, task, start.number, self._count(start.study_id))
 
-    def _order(self, start: Start, task: Task, attempt_id: str) -> Order:
-        settings = self._settings
+    def _order(self, start: Start, task: Task, attempt_id: str, node: Node) -> Order:
+        settings, places = self._settings, places_on(node, self._settings)
         return Order(
             study_id=start.study_id,
             task=task,
             attempt_id=attempt_id,
             node=start.node,
             worker_argv=settings.worker_argv,
-            spool=settings.spool,
-            lock=settings.lock,
-            cache=settings.cache,
+            spool=places.spool,
+            lock=places.lock,
+            cache=places.cache,
             heartbeat_s=settings.heartbeat_s,
             grace_s=settings.grace_s,
         )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
+from fleet.cluster.admission import Admission, Targets, judge
 from fleet.cluster.dispatch import Dispatcher, Settings
 from fleet.cluster.recover import recover
 from fleet.cluster.site import Site
@@ -12,16 +13,9 @@ from fleet.cluster.watch import Watcher
 from fleet.ledger.events import Event, StudySubmitted, TaskPlanned
 from fleet.ledger.sqlite import Ledger, driving
 from fleet.ledger.state import Cancelled, Failed, StudyState, is_open
-from fleet.nodes.fit import admit
 from fleet.nodes.job import job_id
-from fleet.nodes.node import NodeName
-from fleet.nodes.shape import read_shape
 from fleet.store.runs import RunStore
 from fleet.study.study import Study, StudyId
-from worker.contract.task import TaskId
-
-Targets = Mapping[TaskId, Sequence[NodeName | None]]
-"""The machines that are to run each task; None: whichever is free and fits."""
 
 
 def submit(study: Study, *, data: Path, site: Site, settings: Settings, watcher: Watcher | None = None) -> StudyState:
@@ -31,16 +25,22 @@ def submit(study: Study, *, data: Path, site: Site, settings: Settings, watcher:
 
     Raises: UsageError before anything runs; StorageError; ClusterError; InterruptedStudyError.
     """
-    admit(study.tasks, site.nodes(), read_shape(study.tasks[0].checkpoint))
     store = RunStore(data / "store")
     store.prepare()
     with driving(data), Ledger(data) as ledger:
+        targets = site.targets(study, ledger.machines())
         recover(study.id, ledger=ledger, store=store, reason="its driver is gone", counted=True)
-        ledger.append(*submission(study, ledger.state(study.id)))
+        ledger.append(*submission(study, ledger.state(study.id), targets))
         if is_open(_state(ledger, study.id)):
             with site.connect() as cluster:
                 Dispatcher(
-                    cluster=cluster, ledger=ledger, store=store, settings=settings, only=study.id, watcher=watcher
+                    cluster=cluster,
+                    ledger=ledger,
+                    store=store,
+                    settings=settings,
+                    admission=Admission(judge(ledger.machines())),
+                    only=study.id,
+                    watcher=watcher,
                 ).run()
         return _state(ledger, study.id)
 

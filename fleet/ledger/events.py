@@ -132,6 +132,15 @@ class StudyResumed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MachineReported:
+    """A machine was brought up and said what it is. `facts` is the JSON of `worker probe`, as it came."""
+
+    machine: NodeName
+    facts: dict[str, Any]
+    build_hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MachinePaused:
     """Nothing is to be started on the machine until it is resumed; what runs goes on."""
 
@@ -175,7 +184,7 @@ class StudyFinished:
 AttemptEnding = AttemptCompleted | AttemptFailed | AttemptLost | AttemptCancelled
 JobEvent = TaskPlanned | AttemptStarted | AttemptEnding
 StudyEvent = StudySubmitted | StudyCancelled | StudyPaused | StudyResumed | StudyFinished | JobEvent
-MachineEvent = MachinePaused | MachineStruck | MachineRecovered | MachineResumed
+MachineEvent = MachineReported | MachinePaused | MachineStruck | MachineRecovered | MachineResumed
 Event = StudyEvent | MachineEvent
 
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}

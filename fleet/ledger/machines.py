@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from fleet.ledger.events import MachineEvent, MachinePaused, MachineRecovered, MachineResumed, MachineStruck, Recorded
+from fleet.ledger.events import (
+    MachineEvent,
+    MachinePaused,
+    MachineRecovered,
+    MachineReported,
+    MachineResumed,
+    MachineStruck,
+    Recorded,
+)
+from fleet.nodes.constraints import MachineFacts
 from fleet.nodes.node import NodeName
 
 
@@ -13,6 +22,9 @@ from fleet.nodes.node import NodeName
 class MachineState:
     """What the ledger knows of one machine. Units: `quarantined_until_s` seconds since 1970."""
 
+    facts: MachineFacts | None = None
+    """What it said of itself when it was last brought up."""
+    build_hash: str | None = None
     paused: str | None = None
     """Why nothing is started there."""
     strikes: int = 0
@@ -32,6 +44,8 @@ def fold_machines(records: Iterable[Recorded]) -> dict[NodeName, MachineState]:
 
 def apply_machine(state: MachineState, event: MachineEvent) -> MachineState:
     match event:
+        case MachineReported():
+            return replace(state, facts=MachineFacts.from_report(event.facts), build_hash=event.build_hash)
         case MachinePaused():
             return replace(state, paused=event.reason)
         case MachineStruck():
@@ -41,4 +55,4 @@ def apply_machine(state: MachineState, event: MachineEvent) -> MachineState:
         case MachineRecovered():
             return replace(state, strikes=0, quarantined_until_s=None, quarantined_for=None)
         case MachineResumed():
-            return MachineState()
+            return MachineState(facts=state.facts, build_hash=state.build_hash)

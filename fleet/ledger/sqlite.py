@@ -131,7 +131,11 @@ class Ledger:
 
     def machines(self) -> dict[NodeName, MachineState]:
         """The state of every machine that anything was recorded of."""
-        return fold_machines(self._select(f"WHERE {self._subject} GLOB ?", f"{MACHINE_SUBJECT}*"))
+        return fold_machines(self.machine_records())
+
+    def machine_records(self) -> list[Recorded]:
+        """Everything recorded of machines, oldest first."""
+        return self._select(f"WHERE {self._subject} GLOB ?", f"{MACHINE_SUBJECT}*")
 
     def _select(self, where: str, value: str | int) -> list[Recorded]:
         with self._guarded():

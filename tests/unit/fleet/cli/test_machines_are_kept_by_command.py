@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from fleet.cli.machine_reports import REPORTS_FILE, append_reports, read_reports
+from fleet.cli.machine_reports import append_reports, read_reports
 from fleet.errors import UsageError
-from fleet.ledger.machine_events import MachineReported
+from fleet.ledger.events import MachineReported
+from fleet.ledger.sqlite import Ledger
 from fleet.nodes.edit import add_machine, remove_machine
 from fleet.nodes.inventory import Inventory, load_inventory
+from fleet.nodes.node import NodeName
 
 FACTS = {"chip": "Apple M4", "gpu_cores": 10, "memory_bytes": 16 << 30, "os_name": "macOS", "os_version": "26.3"}
 
@@ -32,7 +34,7 @@ def test_what_add_writes_is_listed_shown_and_removed(tmp_path):
     added = machines(tmp_path, "add", "mini-1", "192.0.2.7", "--user", "bench", "--port", "2222", "--tag", "lab")
     assert (added.returncode, added.stderr) == (0, "")
     assert "fleet up mini-1" in added.stdout
-    append_reports(tmp_path, [MachineReported(machine="mini-1", facts=FACTS, build_hash="b" * 16)])
+    append_reports(tmp_path, [MachineReported(machine=NodeName("mini-1"), facts=FACTS, build_hash="b" * 16)])
     (machine,) = json.loads(machines(tmp_path, "list", "--json").stdout)["machines"]
     assert (machine["address"], machine["tags"], machine["ssh"]["port"]) == ("192.0.2.7", ["lab"], 2222)
     assert (machine["facts"]["chip"], machine["facts"]["memory_gb"], machine["state"]) == ("Apple M4", 16.0, "known")
@@ -95,11 +97,10 @@ def test_an_unknown_machine_is_answered_with_those_that_exist(tmp_path):
 
 
 def test_the_latest_report_of_a_machine_counts_and_the_same_one_is_kept_once(tmp_path):
-    first, second = (MachineReported(machine="m", facts={"chip": chip}, build_hash="b") for chip in ("A", "B"))
+    name = NodeName("m")
+    first, second = (MachineReported(machine=name, facts={"chip": chip}, build_hash="b") for chip in ("A", "B"))
     for event in (first, first, second):
         append_reports(tmp_path, [event])
     assert read_reports(tmp_path) == {"m": second}
-    assert len((tmp_path / REPORTS_FILE).read_text().splitlines()) == 2
-    with (tmp_path / REPORTS_FILE).open("a") as handle:
-        handle.write('{"machine": "m", "fac')
-    assert read_reports(tmp_path) == {"m": second}
+    with Ledger(tmp_path, read_only=True) as ledger:
+        assert len(ledger.machine_records()) == 2
