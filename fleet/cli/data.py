@@ -20,6 +20,15 @@ DataOption = Annotated[
     ),
 ]
 
+InventoryOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--inventory",
+        metavar="DIR",
+        help="The folder with fleet.toml and machines/. Default: ./inventory if it has one, else the data directory's.",
+        show_default=False,
+    ),
+]
 CacheOption = Annotated[
     Path | None,
     typer.Option(

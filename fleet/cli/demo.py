@@ -9,6 +9,7 @@ import typer
 
 from fleet.cli.data import CacheOption, DataDirectory, DataOption, LockOption, data_directory
 from fleet.cli.report import Format, make_report, print_report, write_report
+from fleet.cli.sites import find_site
 from fleet.cli.submit import in_edition, raise_for_failures, run_study, worker_settings
 from fleet.errors import TasksFailedError
 
@@ -35,7 +36,13 @@ def demo(
     go_on = "fleet demo" + (f" --data {shlex.quote(str(directory.root))}" if data else "")
     if _all_done(study.id, directory):
         typer.echo(f"every task of study {study.id} is done; {go_on} --again measures anew", err=True)
-    state = run_study(study, directory, worker_settings(directory, cache=cache, lock=lock), go_on=go_on)
+    state = run_study(
+        study,
+        find_site(None, directory, local=True),
+        directory,
+        worker_settings(directory, cache=cache, lock=lock),
+        go_on=go_on,
+    )
     if state.done_attempts:
         made = make_report(state, directory)
         print_report(made)

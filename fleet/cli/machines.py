@@ -9,27 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleet.cli.data import DataOption, data_directory
+from fleet.cli.data import DataOption, InventoryOption, data_directory
 from fleet.cli.submit import JsonOption
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fleet.ledger.events import MachineReported
+    from fleet.ledger.events import MachineEvent, MachineReported
     from fleet.nodes.inventory import Inventory
     from fleet.nodes.node import Node
 
 app = typer.Typer(no_args_is_help=True, help="The machines of the inventory.", add_completion=False)
 
-InventoryOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--inventory",
-        metavar="DIR",
-        help="The folder with fleet.toml and machines/. Default: ./inventory if it has one, else the data directory's.",
-        show_default=False,
-    ),
-]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The machine's name.", show_default=False)]
 
 
@@ -90,6 +81,39 @@ def remove(name: NameArgument, *, inventory: InventoryOption = None, data: DataO
     from fleet.nodes.edit import remove_machine
 
     typer.echo(f"removed {remove_machine(_load(inventory, data), name)}")
+
+
+@app.command()
+def pause(
+    name: NameArgument,
+    *,
+    reason: Annotated[str, typer.Option("--reason", help="Kept, and shown where it matters.")] = "paused by its owner",
+    inventory: InventoryOption = None,
+    data: DataOption = None,
+) -> None:
+    """Start nothing more on a machine for now; what runs there goes on."""
+    from fleet.ledger.events import MachinePaused
+
+    (node,) = _load(inventory, data).choose([name])
+    _record(data, MachinePaused(machine=node.name, reason=reason))
+    typer.echo(f"{node.name} is paused; fleet machines resume {node.name} uses it again")
+
+
+@app.command()
+def resume(name: NameArgument, *, inventory: InventoryOption = None, data: DataOption = None) -> None:
+    """Use a machine again that was paused, or put aside after losses."""
+    from fleet.ledger.events import MachineResumed
+
+    (node,) = _load(inventory, data).choose([name])
+    _record(data, MachineResumed(machine=node.name))
+    typer.echo(f"{node.name} is used again")
+
+
+def _record(data: Path | None, event: MachineEvent) -> None:
+    from fleet.ledger.sqlite import Ledger
+
+    with Ledger(data_directory(data).root) as ledger:
+        ledger.append(event)
 
 
 def machine_dict(node: Node, report: MachineReported | None) -> dict[str, Any]:

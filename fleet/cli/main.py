@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from fleet.cli import demo, machines, report, status, submit
+from fleet.cli import control, demo, machines, report, serve, status, submit, watch
 from fleet.errors import FleetError
 
 app = typer.Typer(
@@ -20,12 +20,19 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help: drawing boxes takes longer than everything else
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("demo")(demo.demo)
 app.command("submit")(submit.submit)
 app.command("status")(status.status)
 app.command("report")(report.report)
+app.command("watch")(watch.watch)
+app.command("serve")(serve.serve)
+app.command("cancel")(control.cancel)
+app.command("pause")(control.pause)
+app.command("resume")(control.resume)
+app.command("logs")(control.logs)
 app.add_typer(machines.app, name="machines")
 
 

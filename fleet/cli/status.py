@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleet.cli.data import DataOption, data_directory
+from fleet.cli.data import DataDirectory, DataOption, data_directory
 from fleet.cli.submit import JsonOption
 from fleet.cli.text import task_label
 
 if TYPE_CHECKING:
     from fleet.ledger.state import JobState, StudyState
+    from fleet.nodes.job import JobId
     from worker.contract.task import Task
 
 
@@ -32,16 +33,39 @@ def status(
     states = known_studies(directory) if study is None else [find_submitted(study, directory)]
     if as_json:
         answer = [study_dict(state) for state in states]
-        typer.echo(json.dumps(answer[0] if study else {"studies": answer}, ensure_ascii=False, indent=2))
+        machines = machine_dicts(directory)
+        whole = answer[0] | {"machines": machines} if study else {"studies": answer, "machines": machines}
+        typer.echo(json.dumps(whole, ensure_ascii=False, indent=2))
     elif study is None:
         _print_studies(states, str(directory.root))
+        _print_machines(directory, states)
     else:
         _print_tasks(states[0])
 
 
+def machine_dicts(directory: DataDirectory) -> list[dict[str, Any]]:
+    """What each machine does now, or why it does nothing; none when no driver is at work."""
+    import dataclasses
+
+    from fleet.cluster.live import read_live
+
+    live = read_live(directory.root)
+    return [dataclasses.asdict(machine) for machine in live.machines] if live else []
+
+
+def _print_machines(directory: DataDirectory, states: list[StudyState]) -> None:
+    from fleet.cli.watch import machines_table
+    from fleet.cluster.live import read_live
+
+    live = read_live(directory.root)
+    if live is not None:
+        typer.echo("")
+        _print(machines_table(live, states))
+
+
 def study_dict(state: StudyState) -> dict[str, Any]:
     """A study's state as JSON: stable names, nothing rounded."""
-    from fleet.ledger.state import Done, Failed, Running
+    from fleet.ledger.state import Cancelled, Done, Failed, Running
 
     tasks = state.tasks_of_jobs()
     return {
@@ -49,21 +73,28 @@ def study_dict(state: StudyState) -> dict[str, Any]:
         "name": state.name,
         "submitted_at_s": state.submitted_at_s,
         "finished_at_s": state.finished_at_s,
+        "paused": state.paused,
+        "cancelled": state.cancelled,
         "num_tasks": len(state.jobs),
         "num_done": state.count(Done),
         "num_failed": state.count(Failed),
+        "num_cancelled": state.count(Cancelled),
         "num_running": state.count(Running),
-        "tasks": [_task_dict(tasks[job], job_state) for job, job_state in state.jobs.items()],
+        "tasks": [_task_dict(job, tasks[job], job_state) for job, job_state in state.jobs.items()],
     }
 
 
-def _task_dict(task: Task, state: JobState) -> dict[str, Any]:
+def _task_dict(job: JobId, task: Task, state: JobState) -> dict[str, Any]:
+    from fleet.nodes.job import job_parts
+
+    target = job_parts(job)[1]
     return {
         "task_id": task.id,
+        "target": target,
         "label": task_label(task),
         "state": type(state).__name__.lower(),
         "attempts": state.tries.started,
-        "node": getattr(state, "node", None),
+        "node": getattr(state, "node", None) or target,
         "attempt_id": getattr(state, "attempt_id", None),
         "error": getattr(state, "error", None),
         "message": getattr(state, "message", None) or getattr(state, "reason", None),

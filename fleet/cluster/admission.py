@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fleet.cluster.book import Book
 from fleet.errors import UsageError
 from fleet.ledger.machines import MachineState
+from fleet.ledger.sqlite import Ledger
 from fleet.ledger.state import StudyState
 from fleet.nodes.answer import Fit, Unfit
 from fleet.nodes.constraints import MachineFacts, parse_constraint
@@ -25,14 +26,14 @@ def everything_fits(_study: StudyState, _task: Task, _node: Node) -> Fit | Unfit
     return Fit()
 
 
-def judge(machines: Mapping[NodeName, MachineState]) -> Judge:
+def judge(ledger: Ledger) -> Judge:
     """The judge that goes by a study's conditions and by what the ledger knows of the machines."""
+    machines = ledger.machines()
 
     def answer(study: StudyState, task: Task, node: Node) -> Fit | Unfit:
         require = [parse_constraint(text) for text in json.loads(study.study).get("require", [])]
-        machine = machines.get(node.name)
-        facts = None if machine is None else machine.facts
-        return fits(task, node, known_shape(task.checkpoint), facts=facts, require=require)
+        shape = known_shape(task.checkpoint)
+        return fits(task, node, shape, facts=_facts(machines, node), require=require)
 
     return answer
 

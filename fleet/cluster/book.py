@@ -11,14 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fleet.ledger.events import (
-    AttemptEnding,
     AttemptStarted,
     Event,
     JobEvent,
     MachineEvent,
     Recorded,
     StudyEvent,
-    TaskPlanned,
     job_of,
 )
 from fleet.ledger.machines import MachineState, apply_machine
@@ -120,8 +118,7 @@ class Book:
         entry.state.apply(event, at_s=record.at_s)
         if isinstance(event, JobEvent) and entry.tasks:
             self._count(event)
-            if isinstance(event, AttemptStarted | AttemptEnding | TaskPlanned):
-                self._place(entry, job_of(event))
+            self._place(entry, job_of(event))
         else:
             self._derive(entry)
 

@@ -32,12 +32,13 @@ from fleet.ledger.events import (
     AttemptLost,
     AttemptStarted,
     Event,
+    JobDropped,
     MachineRecovered,
     MachineStruck,
     StudyFinished,
 )
 from fleet.ledger.sqlite import Ledger
-from fleet.ledger.state import Done, Failed, Tries, is_open
+from fleet.ledger.state import Done, Failed, Running, StudyState, Tries, Waiting, is_open
 from fleet.nodes.job import JobId, job_parts
 from fleet.nodes.node import Node, NodeName
 from fleet.schedule.deadlines import Heard, Limits, overdue
@@ -253,8 +254,9 @@ class Dispatcher:
             return Idle(state="busy", why=None if node in self.active else "its last attempt is being ended")
         if node not in self.present:
             return Idle(state="away", why="it is not in the cluster")
-        if machine.paused is not None:
-            return Idle(state="paused", why=machine.paused)
+        paused = machine.paused or next(entry.pause for entry in self._cluster.nodes() if entry.name == node)
+        if paused is not None:
+            return Idle(state="paused", why=paused)
         if machine.quarantined_until_s is not None and machine.quarantined_until_s > self._clock():
             return Idle(state="aside", why=f"{machine.strikes} attempts in a row were lost: {machine.quarantined_for}")
         return None
@@ -442,11 +444,27 @@ class Dispatcher:
 
     def _finish_studies(self) -> None:
         for study_id, state in self.book.studies.items():
+            self._drop_optional(state)
             if state.finished_at_s is None and not is_open(state) and self._only in (None, study_id):
                 count = self._count(study_id)
                 self.book.append(StudyFinished(study_id=study_id, num_done=count.done, num_failed=count.failed))
         if self._only is None:
             self.book.forget_finished()
+
+    def _drop_optional(self, state: StudyState) -> None:
+        """A study does not wait for machines that may be absent once nothing else of it is left to run."""
+        optional = {node.name for node in self._cluster.nodes() if node.optional}
+        left = [job for job, job_state in state.jobs.items() if isinstance(job_state, Waiting | Running)]
+        targets = [job_parts(job) for job in left]
+        if left and all(target in optional and target not in self.present for _, target in targets):
+            self.book.append(
+                *(
+                    JobDropped(
+                        study_id=state.study_id, task_id=task, target=target, reason=f"{target} is optional and away"
+                    )
+                    for task, target in targets
+                )
+            )
 
     def _abandon(self, reason: str) -> None:
         """End every attempt and record it; the job is not to blame."""

@@ -45,6 +45,8 @@ class Live:
     pid: int
     started_s: float
     at_s: float
+    serves: bool
+    """Whether the driver takes up any study that is asked for, or runs one only."""
     machines: tuple[LiveMachine, ...]
     waits: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Why jobs wait that could run now: a sentence per study."""
@@ -53,8 +55,8 @@ class Live:
 class LiveFile:
     """Owns the file of one data directory while this process drives it."""
 
-    def __init__(self, data: Path, clock: Callable[[], float] = time.time) -> None:
-        self._path, self._clock = data / LIVE_FILE, clock
+    def __init__(self, data: Path, *, serves: bool, clock: Callable[[], float] = time.time) -> None:
+        self._path, self._serves, self._clock = data / LIVE_FILE, serves, clock
         self._written_s = 0.0
         self._started_s = psutil.Process().create_time()
 
@@ -64,7 +66,14 @@ class LiveFile:
         if now - self._written_s < PERIOD_S:
             return
         self._written_s = now
-        live = Live(pid=os.getpid(), started_s=self._started_s, at_s=now, machines=tuple(machines()), waits=dict(waits))
+        live = Live(
+            pid=os.getpid(),
+            started_s=self._started_s,
+            at_s=now,
+            serves=self._serves,
+            machines=tuple(machines()),
+            waits=dict(waits),
+        )
         part = self._path.with_name(f".{LIVE_FILE}.{os.getpid()}")
         try:
             part.write_text(json.dumps(dataclasses.asdict(live)), encoding="utf-8")

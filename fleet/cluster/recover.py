@@ -46,3 +46,9 @@ def recover(study_id: StudyId, *, ledger: Ledger, store: RunStore, reason: str, 
     if events:
         ledger.append(*events)
     return len(events)
+
+
+def recover_all(*, ledger: Ledger, store: RunStore, reason: str, counted: bool) -> int:
+    """The same for every study that is not over."""
+    studies = ledger.open_studies()
+    return sum(recover(study, ledger=ledger, store=store, reason=reason, counted=counted) for study in studies)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fleet.cluster.admission import Admission, Targets, judge
 from fleet.cluster.dispatch import Dispatcher, Settings
+from fleet.cluster.live import LiveFile
 from fleet.cluster.recover import recover
 from fleet.cluster.site import Site
 from fleet.cluster.watch import Watcher
@@ -38,11 +39,19 @@ def submit(study: Study, *, data: Path, site: Site, settings: Settings, watcher:
                     ledger=ledger,
                     store=store,
                     settings=settings,
-                    admission=Admission(judge(ledger.machines())),
+                    admission=Admission(judge(ledger)),
                     only=study.id,
                     watcher=watcher,
+                    live=LiveFile(data, serves=False),
                 ).run()
         return _state(ledger, study.id)
+
+
+def enqueue(study: Study, *, data: Path, site: Site) -> None:
+    """Ask whoever drives the data directory for a study. Raises: UsageError when it fits no machine; StorageError."""
+    with Ledger(data) as ledger:
+        targets = site.targets(study, ledger.machines())
+        ledger.append(*submission(study, ledger.state(study.id), targets))
 
 
 def submission(study: Study, state: StudyState | None, targets: Targets | None = None) -> Sequence[Event]:

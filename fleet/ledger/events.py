@@ -109,6 +109,16 @@ class AttemptCancelled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobDropped:
+    """A job that waited is not to run after all; planning it again brings it back."""
+
+    study_id: StudyId
+    task_id: TaskId
+    reason: str
+    target: NodeName | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StudyCancelled:
     """Nothing more of the study is to run; what is done stays."""
 
@@ -182,7 +192,7 @@ class StudyFinished:
 
 
 AttemptEnding = AttemptCompleted | AttemptFailed | AttemptLost | AttemptCancelled
-JobEvent = TaskPlanned | AttemptStarted | AttemptEnding
+JobEvent = TaskPlanned | JobDropped | AttemptStarted | AttemptEnding
 StudyEvent = StudySubmitted | StudyCancelled | StudyPaused | StudyResumed | StudyFinished | JobEvent
 MachineEvent = MachineReported | MachinePaused | MachineStruck | MachineRecovered | MachineResumed
 Event = StudyEvent | MachineEvent

@@ -23,6 +23,7 @@ from fleet.ledger.events import (
     AttemptFailed,
     AttemptLost,
     AttemptStarted,
+    JobDropped,
     JobEvent,
     Recorded,
     StudyCancelled,
@@ -166,6 +167,8 @@ class StudyState:
             case _:
                 job = job_of(event)
                 after = _next(self.jobs.get(job), event, at_s)
+                if isinstance(after, Waiting) and self.cancelled is not None:
+                    after = Cancelled(tries=after.tries, reason=self.cancelled)
                 if after is not None:
                     self.jobs[job] = after
 
@@ -185,6 +188,9 @@ def _next(job: JobState | None, event: JobEvent, at_s: float) -> JobState | None
         case TaskPlanned():
             if job is None or isinstance(job, Failed | Cancelled):
                 return Planned(tries=Tries(started=job.tries.started if job else 0))
+        case JobDropped():
+            if isinstance(job, Waiting):
+                return Cancelled(tries=job.tries, reason=event.reason)
         case AttemptStarted():
             if isinstance(job, Waiting):
                 tries = dataclasses.replace(job.tries, started=event.number)

@@ -116,7 +116,7 @@ class _Protocol(Strict):
 class _StudyFile(Strict):
     name: str
     description: str = ""
-    require: list[str] = []
+    require: list[str] | None = None
     machines: Spread = "each"
     checkpoint: _Checkpoint
     prompts: _Prompts
@@ -158,7 +158,7 @@ def load_study(path: Path) -> Study:
         description=file.description,
         tasks=tasks,
         path=path,
-        require=tuple(file.require),
+        require=tuple(file.require or ()),
         machines=file.machines,
     )
 

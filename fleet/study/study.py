@@ -24,7 +24,7 @@ Spread = Literal["each", "any"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """A named set of tasks. `path`, `require` and `machines` (where it came from, where it runs) are no part of its identity."""
+    """A named set of tasks. Where it came from and where it runs (`path`, `require`, `machines`) is not its identity."""
 
     name: str
     description: str
