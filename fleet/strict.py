@@ -11,6 +11,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fleet.errors import UsageError
 
+MAX_SHOWN = 120
+"""Characters of a wrong value that a message repeats."""
+
 
 class Strict(BaseModel):
     """A TOML table that accepts its own keys only and converts nothing."""
@@ -27,7 +30,9 @@ def read_toml(path: Path, model: type[Model]) -> Model:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}", "check the path") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError as error:
+        raise UsageError(f"{path}: nested too deeply", "write it with fewer levels") from error
+    except ValueError as error:  # beside its own errors, the parser lets those of int() and of the decoder through
         raise UsageError(f"{path}: not a TOML file: {error}", "correct the line that it names") from error
     return validate(data, model, where=str(path))
 
@@ -54,7 +59,15 @@ def _usage_error(error: ValidationError, model: type[Strict], where: str) -> Usa
     if first["type"] == "missing":
         return UsageError(f"{where}: the key {key!r} is missing", "add it")
     message = first["msg"].removeprefix("Value error, ")
-    return UsageError(f"{where}: {key} is {first['input']!r}: {message[:1].lower()}{message[1:]}", "correct the value")
+    return UsageError(
+        f"{where}: {key} is {_brief(first['input'])}: {message[:1].lower()}{message[1:]}", "correct the value"
+    )
+
+
+def _brief(value: Any) -> str:
+    """The value as it was written, cut where a line of explanation would drown in it."""
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 
 def _table_at(model: type[Strict], location: tuple[int | str, ...]) -> type[Strict]:

@@ -55,6 +55,10 @@ class DataDirectory:
         return self.root / "spool"
 
     @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
     def reports(self) -> Path:
         return self.root / "reports"
 

@@ -51,7 +51,7 @@ def _all_done(study_id: str, directory: DataDirectory) -> bool:
     from fleet.ledger.state import Done
 
     state = next((state for state in known_studies(directory) if state.study_id == study_id), None)
-    return state is not None and len(state.tasks) > 0 and state.count(Done) == len(state.tasks)
+    return state is not None and len(state.jobs) > 0 and state.count(Done) == len(state.jobs)
 
 
 def _print_overhead(state: StudyState, directory: DataDirectory) -> None:
@@ -59,7 +59,7 @@ def _print_overhead(state: StudyState, directory: DataDirectory) -> None:
     from fleet.ledger.state import Done
     from fleet.store.runs import RunStore
 
-    done = [task for task in state.tasks.values() if isinstance(task, Done)]
+    done = [task for task in state.jobs.values() if isinstance(task, Done)]
     runs = RunStore(directory.store).scan(state.study_id, state.done_attempts)["runs"]
     first_token: list[Any] = runs.column("start_to_first_token_s").to_pylist()
     typer.echo("")
@@ -109,7 +109,5 @@ def _raise_for_differences(made: HardwareReport, state: StudyState) -> None:
             f"{len(differing)} of {len(made.rows)} rows are wrong, or were not judged",
             "see the column exactness and the row's prompts in the report",
         )
-    if len(made.rows) < len(state.tasks):
-        raise TasksFailedError(
-            f"the report has {len(made.rows)} rows for {len(state.tasks)} tasks", "fleet status demo"
-        )
+    if len(made.rows) < len(state.jobs):
+        raise TasksFailedError(f"the report has {len(made.rows)} rows for {len(state.jobs)} tasks", "fleet status demo")

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from fleet.cli import demo, report, status, submit
+from fleet.cli import demo, machines, report, status, submit
 from fleet.errors import FleetError
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ app.command("demo")(demo.demo)
 app.command("submit")(submit.submit)
 app.command("status")(status.status)
 app.command("report")(report.report)
+app.add_typer(machines.app, name="machines")
 
 
 def _print_version(wanted: bool) -> None:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from fleet.cli.text import task_label
 from fleet.cluster.watch import Count, Watcher
-from fleet.ledger.state import Done, Failed, Retrying, TaskState
+from fleet.ledger.state import Done, Failed, JobState, Retrying
 from fleet.nodes.node import NodeName
 from fleet.spans import span
 from worker.contract.spool import Progress
@@ -113,7 +113,7 @@ class _LiveWatcher:
         self._board.advance(node, progress)
         self._draw()
 
-    def ended(self, node: NodeName, task: Task, state: TaskState, count: Count) -> None:
+    def ended(self, node: NodeName, task: Task, state: JobState, count: Count) -> None:
         self._board.end(node, count)
         self._live.console.print(Text(ending(node, task, state)))
         self._draw()
@@ -140,7 +140,7 @@ class _PlainWatcher:
             self._told[node] = (phase, progress.prompt_id)
             self._say(self._board.text(node))
 
-    def ended(self, node: NodeName, task: Task, state: TaskState, count: Count) -> None:
+    def ended(self, node: NodeName, task: Task, state: JobState, count: Count) -> None:
         self._board.end(node, count)
         self._told.pop(node, None)
         self._say(ending(node, task, state))
@@ -149,7 +149,7 @@ class _PlainWatcher:
         self._console.print(Text(line), soft_wrap=True)
 
 
-def ending(node: NodeName, task: Task, state: TaskState) -> str:
+def ending(node: NodeName, task: Task, state: JobState) -> str:
     """The line that stays when an attempt is over."""
     match state:
         case Done():

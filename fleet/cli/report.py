@@ -62,7 +62,7 @@ def make_report(state: StudyState, directory: DataDirectory) -> HardwareReport:
 
     if not state.done_attempts:
         raise UsageError(
-            f"study {state.study_id}: none of its {len(state.tasks)} tasks is done", f"fleet status {state.study_id}"
+            f"study {state.study_id}: none of its {len(state.jobs)} tasks is done", f"fleet status {state.study_id}"
         )
     tables = RunStore(directory.store).scan(state.study_id, state.done_attempts)
     return hardware_report(tables, study=state.study_id, warnings=_open_tasks(state))
@@ -112,11 +112,11 @@ def _open_tasks(state: StudyState) -> list[str]:
     from fleet.cli.text import task_label
     from fleet.ledger.state import Done, Failed
 
-    tasks = state.definitions()
+    tasks = state.tasks_of_jobs()
     failed = [
-        f"{task_label(tasks[task_id])} failed: {task.message}"
-        for task_id, task in state.tasks.items()
-        if isinstance(task, Failed)
+        f"{task_label(tasks[job])} failed: {failure.message}"
+        for job, failure in state.jobs.items()
+        if isinstance(failure, Failed)
     ]
-    num_open = len(state.tasks) - state.count(Done, Failed)
-    return failed + ([f"{num_open} of {len(state.tasks)} tasks have not run yet"] if num_open else [])
+    num_open = len(state.jobs) - state.count(Done, Failed)
+    return failed + ([f"{num_open} of {len(state.jobs)} tasks have not run yet"] if num_open else [])

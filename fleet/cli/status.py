@@ -13,7 +13,7 @@ from fleet.cli.submit import JsonOption
 from fleet.cli.text import task_label
 
 if TYPE_CHECKING:
-    from fleet.ledger.state import StudyState, TaskState
+    from fleet.ledger.state import JobState, StudyState
     from worker.contract.task import Task
 
 
@@ -43,21 +43,21 @@ def study_dict(state: StudyState) -> dict[str, Any]:
     """A study's state as JSON: stable names, nothing rounded."""
     from fleet.ledger.state import Done, Failed, Running
 
-    tasks = state.definitions()
+    tasks = state.tasks_of_jobs()
     return {
         "study_id": state.study_id,
         "name": state.name,
         "submitted_at_s": state.submitted_at_s,
         "finished_at_s": state.finished_at_s,
-        "num_tasks": len(state.tasks),
+        "num_tasks": len(state.jobs),
         "num_done": state.count(Done),
         "num_failed": state.count(Failed),
         "num_running": state.count(Running),
-        "tasks": [_task_dict(tasks[task_id], task) for task_id, task in state.tasks.items()],
+        "tasks": [_task_dict(tasks[job], job_state) for job, job_state in state.jobs.items()],
     }
 
 
-def _task_dict(task: Task, state: TaskState) -> dict[str, Any]:
+def _task_dict(task: Task, state: JobState) -> dict[str, Any]:
     return {
         "task_id": task.id,
         "label": task_label(task),
@@ -83,7 +83,7 @@ def _print_studies(states: list[StudyState], root: str) -> None:
     for name in ("study", "tasks", "done", "failed", "running", "last change"):
         table.add_column(name, no_wrap=name == "study")
     for state in states:
-        counts = (len(state.tasks), state.count(Done), state.count(Failed), state.count(Running))
+        counts = (len(state.jobs), state.count(Done), state.count(Failed), state.count(Running))
         table.add_row(state.study_id, *map(str, counts), _local_time(state.changed_at_s))
     _print(table)
 

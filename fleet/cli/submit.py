@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -68,12 +67,15 @@ def run_study(study: Study, directory: DataDirectory, settings: Settings, *, go_
     from rich.console import Console
 
     from fleet.cli.progress import watching
+    from fleet.cluster.site import ThisMachine
     from fleet.cluster.submit import submit as submit_study
     from fleet.nodes.node import this_machine
 
     try:
         with watching(Console(stderr=True)) as watcher:
-            return submit_study(study, data=directory.root, node=this_machine(), settings=settings, watcher=watcher)
+            return submit_study(
+                study, data=directory.root, site=ThisMachine(this_machine()), settings=settings, watcher=watcher
+            )
     except InterruptedStudyError:
         raise InterruptedStudyError("stopped; what is done stays done", f"go on with: {go_on}") from None
 
@@ -83,8 +85,8 @@ def worker_settings(directory: DataDirectory, *, cache: Path | None, lock: Path 
     from fleet.cluster.dispatch import Settings
 
     return Settings(
-        worker_argv=(sys.executable, "-m", "worker.cli"),
         spool=directory.spool,
+        logs=directory.logs,
         cache=None if cache is None else cache.expanduser().absolute(),
         lock=None if lock is None else lock.expanduser().absolute(),
     )
@@ -94,34 +96,34 @@ def raise_for_failures(state: StudyState) -> None:
     """Raises: TasksFailedError naming the first failure when there is one."""
     from fleet.ledger.state import Failed
 
-    failures = [task for task in state.tasks.values() if isinstance(task, Failed)]
+    failures = [task for task in state.jobs.values() if isinstance(task, Failed)]
     if failures:
         first = failures[0]
         rest = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
         raise TasksFailedError(
-            f"{len(failures)} of {len(state.tasks)} tasks failed: {first.message}{rest}",
+            f"{len(failures)} of {len(state.jobs)} tasks failed: {first.message}{rest}",
             first.hint or f"fleet status {state.study_id}",
         )
 
 
 def _print_plan(study: Study, directory: DataDirectory, *, as_json: bool) -> None:
     from fleet.cli.lookup import known_studies
+    from fleet.cluster.site import ThisMachine
     from fleet.ledger.state import Done
-    from fleet.nodes.fit import admit
+    from fleet.nodes.job import job_id
     from fleet.nodes.node import this_machine
-    from fleet.nodes.shape import read_shape
     from fleet.schedule.plan import interleaved
 
     node = this_machine()
-    admit(study.tasks, [node], read_shape(study.tasks[0].checkpoint))
+    ThisMachine(node).targets(study, {})
     known = {state.study_id: state for state in known_studies(directory)}
-    tasks = known[study.id].tasks if study.id in known else {}
+    jobs = known[study.id].jobs if study.id in known else {}
     entries: list[dict[str, Any]] = [
         {
             "task_id": task.id,
             "label": task_label(task),
             "machine": node.name,
-            "state": "done" if isinstance(tasks.get(task.id), Done) else "to run",
+            "state": "done" if isinstance(jobs.get(job_id(task.id, None)), Done) else "to run",
         }
         for task in (study.tasks[index] for index in interleaved(len(study.tasks)))
     ]
@@ -146,7 +148,7 @@ def _print_summary(state: StudyState, directory: DataDirectory, *, as_json: bool
         typer.echo(json.dumps(study_dict(state), ensure_ascii=False, indent=2))
         return
     typer.echo(
-        f"study {state.study_id}: {state.count(Done)} of {len(state.tasks)} tasks done, {state.count(Failed)} failed"
+        f"study {state.study_id}: {state.count(Done)} of {len(state.jobs)} tasks done, {state.count(Failed)} failed"
     )
     typer.echo(f"rows: {directory.store}")
     typer.echo(f"next: fleet report {state.study_id}")

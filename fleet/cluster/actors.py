@@ -51,31 +51,36 @@ class Attempt:
         except StopIteration:
             return self._vanished("its supervisor ended without a result")
         except RayError as error:
-            return self._vanished(f"its supervisor or its node is gone ({type(error).__name__})")
+            return self._vanished(f"its supervisor or its node is gone ({type(error).__name__})", machine=True)
         if isinstance(item, Started):
             self._started = item
         return item
 
-    def close(self) -> None:
-        """End the benchmark and give the node back. Never raises for an actor that is already gone."""
+    def close(self, *, forget: bool) -> None:
+        """End the benchmark and give the node back; `forget` its spool, too. Never raises for an actor that is gone.
+
+        Waits for a node that does not react, but not for long.
+        """
         import ray
         from ray.exceptions import GetTimeoutError, RayError
 
         reacts = True
-        if self._started is not None:
-            try:
+        try:
+            if self._started is not None:
                 ray.get(self._actor.stop.remote(), timeout=self.order.grace_s + 2)
-            except GetTimeoutError:
-                reacts = False
-            except RayError:
-                pass
+                if forget:
+                    ray.get(self._actor.forget.remote(), timeout=2)
+        except GetTimeoutError:
+            reacts = False
+        except RayError:
+            pass
         with contextlib.suppress(RayError):
             ray.kill(self._actor)
         if self._local and self._started is not None and not reacts:
             _kill(self._started)
 
-    def _vanished(self, reason: str) -> Vanished:
-        return Vanished(attempt_id=self.order.attempt_id, reason=reason)
+    def _vanished(self, reason: str, *, machine: bool = False) -> Vanished:
+        return Vanished(attempt_id=self.order.attempt_id, reason=reason, machine=machine)
 
 
 def wait_for_items(attempts: Sequence[Attempt], timeout_s: float) -> list[tuple[Attempt, Item]]:

@@ -1,77 +1,122 @@
-"""The driver's loop: plan, start attempts, take what they send, record what happened, until no task is left to run.
+"""The driver's loop: follow the ledger, plan, start attempts, take what they send, record what happened.
 
 The ledger is the truth and is written before anything is told to the user; a result counts once its tables are in the
-store. This loop holds no policy: who runs where is `schedule.plan`, what is tried again is `schedule.retry`.
+store. This loop holds no policy: who runs where is `schedule.plan`, what is tried again `schedule.retry`, how long silence
+is tolerated `schedule.deadlines`, which machine is left alone `schedule.quarantine`.
 """
 
 from __future__ import annotations
 
 import secrets
-import shutil
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
 
 from fleet.cluster.actors import Attempt, wait_for_items
-from fleet.cluster.items import Advanced, Ended, Item, Order, Started, TableItem, Vanished
+from fleet.cluster.admission import Admission
+from fleet.cluster.book import Book
+from fleet.cluster.items import Advanced, Ended, Item, LogItem, Order, Started, TableItem, Vanished
+from fleet.cluster.live import LiveFile, LiveMachine
 from fleet.cluster.recover import recover
 from fleet.cluster.watch import Count, NobodyWatches, Watcher
-from fleet.errors import FleetError, InterruptedStudyError
+from fleet.errors import InterruptedStudyError
 from fleet.ledger.events import (
+    AttemptCancelled,
     AttemptCompleted,
     AttemptFailed,
     AttemptLost,
     AttemptStarted,
+    Event,
+    MachineRecovered,
+    MachineStruck,
     StudyFinished,
 )
 from fleet.ledger.sqlite import Ledger
-from fleet.ledger.state import Done, Failed, Planned, Retrying, StudyState
+from fleet.ledger.state import Done, Failed, Tries, is_open
+from fleet.nodes.job import JobId, job_parts
 from fleet.nodes.node import Node, NodeName
-from fleet.schedule.plan import Assignment, Waiting, interleaved, plan
+from fleet.schedule.deadlines import Heard, Limits, overdue
+from fleet.schedule.plan import Free, Start, plan
+from fleet.schedule.quarantine import quarantined_until
 from fleet.schedule.retry import Retry, decide
 from fleet.store.runs import RunStore
 from fleet.study.study import StudyId
 from worker.contract import outcome as outcomes
 from worker.contract.build import build_hash
 from worker.contract.spool import Progress
-from worker.contract.task import Task, TaskId
+from worker.contract.task import Task
+
+PRESENCE_S = 2.0
+"""How often the cluster is asked who is there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """How attempts are started and how long silence is tolerated. Units: seconds."""
 
-    worker_argv: tuple[str, ...]
     spool: Path
+    worker_argv: tuple[str, ...] = ()
     lock: Path | None = None
     cache: Path | None = None
     heartbeat_s: float = 5.0
     grace_s: float = 3.0
-    start_deadline_s: float = 90.0
-    """From asking for an attempt to its first item."""
-    silence_deadline_s: float = 45.0
-    """Without any item: the supervisor or its node is gone."""
-    stall_deadline_s: float = 1800.0
-    """Without a line of progress: the benchmark hangs. Long, because preparing a large model is one quiet step."""
+    limits: Limits = field(default_factory=Limits)
     retry_pause: float = 1.0
     """Scales the pauses before another attempt."""
+    logs: Path | None = None
+    """Where the end of each attempt's output is kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Folders on the machine that runs an attempt."""
+
+    spool: Path
+    lock: Path | None
+    cache: Path | None
+
+
+def places_on(node: Node, settings: Settings) -> Places:
+    """The settings' own places on this machine, the inventory's on any other."""
+    if node.address is None:
+        return Places(spool=settings.spool, lock=settings.lock, cache=settings.cache)
+    root, lock, cache = Path(node.paths.root), node.paths.lock, node.paths.cache
+    return Places(spool=root / "spool", lock=Path(lock) if lock else None, cache=Path(cache) if cache else None)
+
+
+class Cluster(Protocol):
+    """Where attempts can run."""
+
+    def nodes(self) -> Sequence[Node]:
+        """The machines of the inventory."""
+        ...
+
+    def present(self) -> frozenset[NodeName]:
+        """Those that can be given an attempt now. Raises: ClusterError when the cluster itself is gone."""
+        ...
 
 
 @dataclass(slots=True, kw_only=True)
-class _Active:
+class Active:
     """What the driver knows of a running attempt. Units: seconds of the monotonic clock."""
 
     attempt: Attempt
+    study_id: StudyId
+    job: JobId
     task: Task
     node: NodeName
+    local: bool
     asked_s: float
     heard_s: float
     advanced_s: float
     started_s: float | None = None
     measured_s: float | None = None
+    progress: Progress | None = None
     tables: dict[str, pa.Table] = field(default_factory=dict)
 
     @property
@@ -79,131 +124,197 @@ class _Active:
         return self.attempt.order.attempt_id
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Idle:
+    """Why nothing is started on a machine: a state in one word, and the reason in words."""
+
+    state: str
+    why: str | None = None
+
+
 class Dispatcher:
-    """Drives one study to its end on a running cluster. Owns the attempts that it starts."""
+    """Drives the studies of a ledger on a running cluster. Owns the attempts that it starts."""
 
     def __init__(
         self,
-        study_id: StudyId,
         *,
-        nodes: Sequence[Node],
-        fit: Mapping[tuple[TaskId, NodeName], bool],
+        cluster: Cluster,
         ledger: Ledger,
         store: RunStore,
         settings: Settings,
+        admission: Admission | None = None,
+        only: StudyId | None = None,
         watcher: Watcher | None = None,
+        live: LiveFile | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        self._study_id = study_id
-        self._nodes = nodes
-        self._fit = fit
-        self._ledger = ledger
-        self._store = store
-        self._settings = settings
-        self._watcher = watcher or NobodyWatches()
-        self._active: dict[NodeName, _Active] = {}
-        self._not_before: dict[TaskId, float] = {}
-        self._state = self._read()
-        self._tasks = self._state.definitions()
-        order = interleaved(len(self._tasks))
-        self._positions = {task_id: order.index(index) for index, task_id in enumerate(self._tasks)}
+        """`only`: leave all other studies alone. `clock`: seconds since 1970."""
+        self._cluster, self._store, self._ledger = cluster, store, ledger
+        self._settings, self._only, self._clock = settings, only, clock
+        self._watcher, self._live = watcher or NobodyWatches(), live
+        self._admission = admission or Admission()
+        self.book = Book(ledger)
+        self.active: dict[NodeName, Active] = {}
+        self._closing: dict[NodeName, threading.Thread] = {}
+        self.present: frozenset[NodeName] = frozenset()
+        self._asked_presence_s = -PRESENCE_S
 
-    def run(self) -> StudyState:
-        """Run every task that is planned; return when each is done or given up.
+    def run(self) -> None:
+        """Run every job of the one study until each is done or given up.
 
-        Raises: InterruptedStudyError on Ctrl-C; StorageError when a result or an event cannot be kept. Either way no
-        attempt is left running, and the ledger says so.
+        Raises: InterruptedStudyError on Ctrl-C; StorageError when a result or an event cannot be kept; ClusterError when
+        the cluster is gone. Whatever happens, no attempt is left running, and the ledger says so.
         """
+        assert self._only is not None
+        self._guarded(lambda: is_open(self.book.study(self._only)) if self._only else False)
+
+    def serve(self) -> None:
+        """Run whatever the ledger asks for, until interrupted. Raises: as `run`."""
+        self._guarded(lambda: True)
+
+    def _guarded(self, more: Callable[[], bool]) -> None:
         try:
-            while self._waiting() or self._active:
-                self._assign()
-                self._listen()
-                self._check_deadlines()
-            self._ledger.append(self._finished())
+            while more() or self.active:
+                self.step()
+            self._finish_studies()
         except KeyboardInterrupt:
             self._abandon("interrupted")
             raise InterruptedStudyError("stopped") from None
         except BaseException:
             self._abandon("the driver stopped")
             raise
-        self._state = self._read()
-        return self._state
+        finally:
+            if self._live is not None:
+                self._live.close()
+            for thread in list(self._closing.values()):
+                thread.join()
 
-    def _read(self) -> StudyState:
-        state = self._ledger.state(self._study_id)
-        if state is None:
-            raise FleetError(f"study {self._study_id!r} was never submitted", "fleet submit STUDY")
-        return state
+    def step(self) -> None:
+        """One turn: follow, start, listen, give up what is overdue, close what is over."""
+        self.book.catch_up()
+        self._look()
+        self._cancel()
+        self._start_planned()
+        self._listen()
+        self._give_up_overdue()
+        self._finish_studies()
+        if self._live is not None:
+            self._live.tell(self._machines, {})
 
-    def _waiting(self) -> list[Waiting]:
+    def _machines(self) -> list[LiveMachine]:
+        return [self._machine(node.name) for node in self._cluster.nodes()]
+
+    def _machine(self, name: NodeName) -> LiveMachine:
+        active = self.active.get(name)
+        if active is None:
+            idle = self.why_idle(name)
+            return LiveMachine(name=name, state="idle" if idle is None else idle.state, why=idle and idle.why)
+        progress = active.progress
+        return LiveMachine(
+            name=name,
+            state="busy",
+            study_id=active.study_id,
+            job=active.job,
+            attempt_id=active.id,
+            number=self._tries(active).started,
+            phase=progress.phase if progress else "starting",
+            fraction=progress.fraction if progress else 0.0,
+            tok_s=progress.tok_s if progress else None,
+        )
+
+    def _look(self) -> None:
+        """Who is there, and which jobs fit them."""
+        now = time.monotonic()
+        if now - self._asked_presence_s >= PRESENCE_S:
+            self._asked_presence_s = now
+            self.present = self._cluster.present()
+        self._admission.follow(self.book, self._cluster.nodes())
+
+    def _start_planned(self) -> None:
+        for start in plan(
+            self.book.waiting(only=self._only), self._free(), fits=self._admission.fits, now_s=self._clock()
+        ):
+            self._start(start)
+
+    def _free(self) -> list[Free]:
+        """The machines that may start something now, in the inventory's order."""
+        for node in [node for node, thread in self._closing.items() if not thread.is_alive()]:
+            del self._closing[node]
         return [
-            Waiting(
-                task=self._tasks[task_id],
-                position=self._positions[task_id],
-                attempts=state.tries.started,
-                not_before_s=self._not_before.get(task_id, 0.0),
-            )
-            for task_id, state in self._state.tasks.items()
-            if isinstance(state, Planned | Retrying)
+            Free(name=node.name, turns=self.book.turns[node.name])
+            for node in self._cluster.nodes()
+            if self.why_idle(node.name) is None
         ]
 
-    def _assign(self) -> None:
-        assignments = plan(
-            self._waiting(),
-            self._nodes,
-            {node: active.task.id for node, active in self._active.items()},
-            fit=lambda task, node: self._fit[task.id, node.name],
-            now_s=time.monotonic(),
-        )
-        for assignment in assignments:
-            self._start(assignment)
+    def why_idle(self, node: NodeName) -> Idle | None:
+        """Why nothing is started on a machine now, or None when something may be."""
+        machine = self.book.machines[node]
+        if node in self.active or node in self._closing:
+            return Idle(state="busy", why=None if node in self.active else "its last attempt is being ended")
+        if node not in self.present:
+            return Idle(state="away", why="it is not in the cluster")
+        if machine.paused is not None:
+            return Idle(state="paused", why=machine.paused)
+        if machine.quarantined_until_s is not None and machine.quarantined_until_s > self._clock():
+            return Idle(state="aside", why=f"{machine.strikes} attempts in a row were lost: {machine.quarantined_for}")
+        return None
 
-    def _start(self, assignment: Assignment) -> None:
-        settings, task = self._settings, assignment.task
-        attempt_id = f"{assignment.number:02d}-{secrets.token_hex(6)}"
-        self._ledger.append(
+    def _start(self, start: Start) -> None:
+        task_id, target = job_parts(start.job)
+        attempt_id = f"{start.number:02d}-{secrets.token_hex(6)}"
+        self.book.append(
             AttemptStarted(
-                study_id=self._study_id,
-                task_id=task.id,
+                study_id=start.study_id,
+                task_id=task_id,
                 attempt_id=attempt_id,
-                number=assignment.number,
-                node=assignment.node,
+                number=start.number,
+                node=start.node,
                 build_hash=build_hash(),
+                target=target,
             )
         )
-        self._state = self._read()
-        order = Order(
-            study_id=self._study_id,
-            task=task,
-            attempt_id=attempt_id,
-            node=assignment.node,
-            worker_argv=settings.worker_argv,
-            spool=settings.spool,
-            lock=settings.lock,
-            cache=settings.cache,
-            heartbeat_s=settings.heartbeat_s,
-            grace_s=settings.grace_s,
-        )
+        task = self.book.task(start.study_id, start.job)
+        node = next(node for node in self._cluster.nodes() if node.name == start.node)
         now = time.monotonic()
-        local = all(node.address is None for node in self._nodes if node.name == assignment.node)
-        self._active[assignment.node] = _Active(
-            attempt=Attempt(order, local=local),
+        self.active[start.node] = Active(
+            attempt=Attempt(self._order(start, task, attempt_id, node), local=node.address is None),
+            study_id=start.study_id,
+            job=start.job,
             task=task,
-            node=assignment.node,
+            node=start.node,
+            local=node.address is None,
             asked_s=now,
             heard_s=now,
             advanced_s=now,
         )
-        self._watcher.started(assignment.node, task, assignment.number, self._count())
+        self._watcher.started(start.node, task, start.number, self._count(start.study_id))
+
+    def _order(self, start: Start, task: Task, attempt_id: str, node: Node) -> Order:
+        settings, places = self._settings, places_on(node, self._settings)
+        return Order(
+            study_id=start.study_id,
+            task=task,
+            attempt_id=attempt_id,
+            node=start.node,
+            worker_argv=settings.worker_argv,
+            spool=places.spool,
+            lock=places.lock,
+            cache=places.cache,
+            heartbeat_s=settings.heartbeat_s,
+            grace_s=settings.grace_s,
+        )
 
     def _listen(self) -> None:
-        if not self._active:
-            time.sleep(0.1)  # every node waits for the pause before a retry
+        if not self.active:
+            time.sleep(0.1)  # every job waits: for a pause, or for a machine
             return
-        by_attempt = {active.attempt: active for active in self._active.values()}
+        by_attempt = {active.attempt: active for active in self.active.values()}
         for attempt, item in wait_for_items(list(by_attempt), timeout_s=0.5):
-            self._take(by_attempt[attempt], item)
+            active = by_attempt[attempt]
+            if self.active.get(active.node) is active:
+                self._take(active, item)
 
-    def _take(self, active: _Active, item: Item) -> None:
+    def _take(self, active: Active, item: Item) -> None:
         if item.attempt_id != active.id:
             return  # late: it speaks of an attempt that is over
         active.heard_s = time.monotonic()
@@ -216,106 +327,142 @@ class Dispatcher:
                 self._advance(active, progress)
             case TableItem(name=name, table=table):
                 active.tables[name] = table
+            case LogItem(text=text):
+                self._keep_log(active, text)
             case Ended(outcome=outcomes.Completed()):
                 self._complete(active)
             case Ended(outcome=outcomes.Failed() as failure):
                 self._fail(active, failure)
-            case Vanished(reason=reason):
-                self._lose(active, reason)
+            case Vanished(reason=reason, machine=machine):
+                self._lose(active, reason, machine=machine)
             case _:
                 pass  # a heartbeat
 
-    def _advance(self, active: _Active, progress: Progress) -> None:
-        active.advanced_s = active.heard_s
+    def _advance(self, active: Active, progress: Progress) -> None:
+        active.advanced_s, active.progress = active.heard_s, progress
         if progress.phase == "done":
             active.measured_s = active.heard_s
         self._watcher.progressed(active.node, progress)
 
-    def _complete(self, active: _Active) -> None:
+    def _keep_log(self, active: Active, text: str) -> None:
+        if self._settings.logs is not None and text:
+            self._settings.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
+            (self._settings.logs / f"{active.id}.log").write_text(text, encoding="utf-8")
+
+    def _complete(self, active: Active) -> None:
         measured_s = active.measured_s or active.heard_s
+        task_id, target = job_parts(active.job)
         try:
-            self._store.append(active.tables, study_id=self._study_id, task_id=active.task.id, attempt_id=active.id)
+            self._store.append(active.tables, study_id=active.study_id, task_id=task_id, attempt_id=active.id)
         except ValueError as error:
             hint = "head and node must run the same build"
             self._fail(active, outcomes.Failed(kind="permanent", error="TableError", message=str(error), hint=hint))
             return
-        self._ledger.append(
-            AttemptCompleted(
-                study_id=self._study_id,
-                task_id=active.task.id,
-                attempt_id=active.id,
-                rows={name: table.num_rows for name, table in active.tables.items()},
-                submit_to_start_s=None if active.started_s is None else active.started_s - active.asked_s,
-                measured_to_stored_s=time.monotonic() - measured_s,
-            )
+        completed = AttemptCompleted(
+            study_id=active.study_id,
+            task_id=task_id,
+            attempt_id=active.id,
+            rows={name: table.num_rows for name, table in active.tables.items()},
+            submit_to_start_s=None if active.started_s is None else active.started_s - active.asked_s,
+            measured_to_stored_s=time.monotonic() - measured_s,
+            target=target,
         )
-        shutil.rmtree(active.attempt.order.directory, ignore_errors=True)
-        self._close(active)
+        recovered = [MachineRecovered(machine=active.node)] if self.book.machines[active.node].strikes else []
+        self._end(active, completed, *recovered, forget=True)
 
-    def _fail(self, active: _Active, failure: outcomes.Failed) -> None:
-        tries = self._state.tasks[active.task.id].tries
+    def _fail(self, active: Active, failure: outcomes.Failed) -> None:
+        tries, (task_id, target) = self._tries(active), job_parts(active.job)
         answer = decide(failure.kind, earlier=tries.lost if failure.kind == "lost" else tries.transient)
-        self._ledger.append(
-            AttemptFailed(
-                study_id=self._study_id,
-                task_id=active.task.id,
-                attempt_id=active.id,
-                kind=failure.kind,
-                error=failure.error,
-                message=failure.message,
-                hint=failure.hint,
-                retry=isinstance(answer, Retry),
-            )
+        event = AttemptFailed(
+            study_id=active.study_id,
+            task_id=task_id,
+            attempt_id=active.id,
+            kind=failure.kind,
+            error=failure.error,
+            message=failure.message,
+            hint=failure.hint,
+            retry=isinstance(answer, Retry),
+            target=target,
         )
-        if isinstance(answer, Retry):
-            self._not_before[active.task.id] = time.monotonic() + answer.delay_s * self._settings.retry_pause
-        self._close(active)
+        self._end(active, event, delay_s=answer.delay_s if isinstance(answer, Retry) else None, forget=True)
 
-    def _lose(self, active: _Active, reason: str) -> None:
-        answer = decide("lost", earlier=self._state.tasks[active.task.id].tries.lost)
-        self._ledger.append(
-            AttemptLost(
-                study_id=self._study_id,
-                task_id=active.task.id,
-                attempt_id=active.id,
-                reason=reason,
-                retry=isinstance(answer, Retry),
-            )
+    def _lose(self, active: Active, reason: str, *, machine: bool) -> None:
+        answer, (task_id, target) = decide("lost", earlier=self._tries(active).lost), job_parts(active.job)
+        lost = AttemptLost(
+            study_id=active.study_id,
+            task_id=task_id,
+            attempt_id=active.id,
+            reason=reason,
+            retry=isinstance(answer, Retry),
+            target=target,
         )
-        self._close(active)
+        struck = [self._strike(active.node, reason)] if machine and not active.local else []
+        self._end(active, lost, *struck, delay_s=answer.delay_s if isinstance(answer, Retry) else None, forget=False)
 
-    def _close(self, active: _Active) -> None:
-        """The attempt is over and recorded: free its node and say so."""
-        active.attempt.close()
-        del self._active[active.node]
-        self._state = self._read()
-        self._watcher.ended(active.node, active.task, self._state.tasks[active.task.id], self._count())
+    def _strike(self, node: NodeName, reason: str) -> MachineStruck:
+        strikes = self.book.machines[node].strikes + 1
+        until_s = quarantined_until(strikes, now_s=self._clock())
+        return MachineStruck(machine=node, reason=reason, strikes=strikes, until_s=until_s)
 
-    def _check_deadlines(self) -> None:
-        settings, now = self._settings, time.monotonic()
-        for active in list(self._active.values()):
-            silent_s = now - active.heard_s
-            if active.started_s is None and silent_s > settings.start_deadline_s:
-                self._lose(active, f"the node did not start it within {settings.start_deadline_s:g} s")
-            elif active.started_s is not None and silent_s > settings.silence_deadline_s:
-                self._lose(active, f"no sign of life from its node for {settings.silence_deadline_s:g} s")
-            elif active.started_s is not None and now - active.advanced_s > settings.stall_deadline_s:
-                self._lose(active, f"the benchmark made no progress for {settings.stall_deadline_s:g} s")
+    def _cancel(self) -> None:
+        """End the attempts of studies that were taken back."""
+        for active in list(self.active.values()):
+            reason = self.book.study(active.study_id).cancelled
+            if reason is not None:
+                task_id, target = job_parts(active.job)
+                event = AttemptCancelled(
+                    study_id=active.study_id,
+                    task_id=task_id,
+                    attempt_id=active.id,
+                    reason=reason,
+                    again=False,
+                    target=target,
+                )
+                self._end(active, event, forget=True)
+
+    def _end(self, active: Active, *events: Event, forget: bool, delay_s: float | None = None) -> None:
+        """The attempt is over: record it, free its node, and say so."""
+        pause_s = None if delay_s is None else delay_s * self._settings.retry_pause
+        self.book.append(*events, not_before_s=None if pause_s is None else self._clock() + pause_s)
+        del self.active[active.node]
+        # A node that does not react is waited for beside the loop; until then nothing is started there.
+        thread = threading.Thread(target=active.attempt.close, kwargs={"forget": forget}, daemon=True)
+        self._closing[active.node] = thread
+        thread.start()
+        state = self.book.study(active.study_id)
+        self._watcher.ended(active.node, active.task, state.jobs[active.job], self._count(active.study_id))
+
+    def _give_up_overdue(self) -> None:
+        now = time.monotonic()
+        for active in list(self.active.values()):
+            heard = Heard(started=active.started_s is not None, item_s=active.heard_s, progress_s=active.advanced_s)
+            late = overdue(heard, self._settings.limits, now_s=now)
+            if late is not None:
+                self._lose(active, late.reason, machine=late.machine)
+
+    def _finish_studies(self) -> None:
+        for study_id, state in self.book.studies.items():
+            if state.finished_at_s is None and not is_open(state) and self._only in (None, study_id):
+                count = self._count(study_id)
+                self.book.append(StudyFinished(study_id=study_id, num_done=count.done, num_failed=count.failed))
+        if self._only is None:
+            self.book.forget_finished()
 
     def _abandon(self, reason: str) -> None:
-        """End every attempt and record it; the task is not to blame."""
-        for active in list(self._active.values()):
-            active.attempt.close()
-        self._active.clear()
-        recover(self._study_id, ledger=self._ledger, store=self._store, reason=reason, counted=False)
+        """End every attempt and record it; the job is not to blame."""
+        studies = {active.study_id for active in self.active.values()}
+        for active in list(self.active.values()):
+            active.attempt.close(forget=True)
+        self.active.clear()
+        for study_id in studies:
+            recover(study_id, ledger=self._ledger, store=self._store, reason=reason, counted=False)
 
-    def _finished(self) -> StudyFinished:
-        count = self._count()
-        return StudyFinished(study_id=self._study_id, num_done=count.done, num_failed=count.failed)
+    def _tries(self, active: Active) -> Tries:
+        return self.book.study(active.study_id).jobs[active.job].tries
 
-    def _count(self) -> Count:
-        state = self._state
-        return Count(total=len(state.tasks), done=state.count(Done), failed=state.count(Failed))
+    def _count(self, study_id: StudyId) -> Count:
+        state = self.book.study(study_id)
+        return Count(total=len(state.jobs), done=state.count(Done), failed=state.count(Failed))
 
 
 def _other_build(node: NodeName, theirs: str) -> outcomes.Failed:

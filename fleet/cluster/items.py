@@ -18,15 +18,16 @@ from worker.contract.task import Task
 class Order:
     """What the head tells a supervisor to do.
 
-    `worker_argv` is how the benchmark's command line begins; `spool` the folder that gets one directory per attempt.
+    `worker_argv` is how the benchmark's command line begins; by default the worker of the supervisor's own installation.
+    `spool` is the folder that gets one directory per attempt. Paths are the node's; `~` is its home.
     """
 
     study_id: StudyId
     task: Task
     attempt_id: str
     node: NodeName
-    worker_argv: tuple[str, ...]
     spool: Path
+    worker_argv: tuple[str, ...] = ()
     lock: Path | None = None
     cache: Path | None = None
     heartbeat_s: float = 5.0
@@ -36,7 +37,7 @@ class Order:
 
     @property
     def directory(self) -> Path:
-        return self.spool / self.attempt_id
+        return self.spool.expanduser() / self.attempt_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +75,14 @@ class TableItem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogItem:
+    """The end of what the benchmark wrote, told once it is over."""
+
+    attempt_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
     """The benchmark ended by itself; when it completed, its tables came before."""
 
@@ -83,10 +92,11 @@ class Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vanished:
-    """The benchmark, its supervisor or its node is gone without an outcome."""
+    """The benchmark, its supervisor or its node is gone without an outcome. `machine`: the node, not the benchmark."""
 
     attempt_id: str
     reason: str
+    machine: bool = False
 
 
-Item = Started | Heartbeat | Advanced | TableItem | Ended | Vanished
+Item = Started | Heartbeat | Advanced | TableItem | LogItem | Ended | Vanished

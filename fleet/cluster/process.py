@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
 def command_line(order: Order, task_file: Path) -> list[str]:
     optional = {"--lock": order.lock, "--cache": order.cache}
     return [
-        *order.worker_argv,
+        *(order.worker_argv or (sys.executable, "-m", "worker.cli")),
         "run",
         str(task_file),
         *("--spool", str(order.directory)),
@@ -42,7 +43,7 @@ def command_line(order: Order, task_file: Path) -> list[str]:
         *("--attempt-id", order.attempt_id),
         *("--node", order.node),
         *("--parent-pid", str(os.getpid())),
-        *(word for flag, path in optional.items() if path is not None for word in (flag, str(path))),
+        *(word for flag, path in optional.items() if path is not None for word in (flag, str(path.expanduser()))),
     ]
 
 
@@ -104,8 +105,15 @@ class BenchmarkProcess:
 
     def epitaph(self, status: int) -> str:
         """How a process ended that left no outcome: its signal or status, and the last line that it wrote."""
-        last = _last_line(self._log)
+        last = _last_line(self.log_tail(4096))
         return f"the benchmark process {_manner(status)}" + (f"; its last words: {last}" if last else "")
+
+    def log_tail(self, limit_bytes: int = 65536) -> str:
+        """The end of what the process wrote to standard output and error."""
+        try:
+            return self._log.read_bytes()[-limit_bytes:].decode("utf-8", errors="replace")
+        except OSError:
+            return ""
 
     def _signal_group(self, number: signal.Signals) -> None:
         try:
@@ -142,9 +150,6 @@ def _manner(status: int) -> str:
         return f"was ended by signal {-status}"
 
 
-def _last_line(path: Path) -> str:
-    try:
-        lines = path.read_bytes()[-4096:].decode("utf-8", errors="replace").strip().splitlines()
-    except OSError:
-        return ""
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
     return lines[-1][:300] if lines else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fleet.ledger.events import AttemptCompleted, AttemptLost, Event
 from fleet.ledger.sqlite import Ledger
 from fleet.ledger.state import Running
+from fleet.nodes.job import job_parts
 from fleet.schedule.retry import Retry, decide
 from fleet.store.runs import RunStore
 from fleet.study.study import StudyId
@@ -18,12 +19,17 @@ def recover(study_id: StudyId, *, ledger: Ledger, store: RunStore, reason: str, 
     """
     state = ledger.state(study_id)
     events: list[Event] = []
-    for task_id, task in state.tasks.items() if state else ():
+    for job, task in state.jobs.items() if state else ():
         if not isinstance(task, Running):
             continue
+        task_id, target = job_parts(job)
         if store.holds(study_id, task_id, task.attempt_id):
             rows = store.count_rows(study_id, task_id, task.attempt_id)
-            events.append(AttemptCompleted(study_id=study_id, task_id=task_id, attempt_id=task.attempt_id, rows=rows))
+            events.append(
+                AttemptCompleted(
+                    study_id=study_id, task_id=task_id, attempt_id=task.attempt_id, rows=rows, target=target
+                )
+            )
             continue
         answer = decide("lost", earlier=task.tries.lost) if counted else Retry(delay_s=0.0)
         events.append(
@@ -34,6 +40,7 @@ def recover(study_id: StudyId, *, ledger: Ledger, store: RunStore, reason: str, 
                 reason=reason,
                 retry=isinstance(answer, Retry),
                 counted=counted,
+                target=target,
             )
         )
     if events:

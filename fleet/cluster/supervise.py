@@ -7,11 +7,12 @@ threads.
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 from collections.abc import Iterator
 
-from fleet.cluster.items import Advanced, Ended, Heartbeat, Item, Order, Started, TableItem, Vanished
+from fleet.cluster.items import Advanced, Ended, Heartbeat, Item, LogItem, Order, Started, TableItem, Vanished
 from fleet.cluster.process import BenchmarkProcess
 from worker.contract.build import build_hash
 from worker.contract.outcome import Completed, Failed
@@ -54,6 +55,10 @@ class Supervisor:
         if process is not None:
             process.stop(self._order.grace_s)
 
+    def forget(self) -> None:
+        """Remove the attempt's spool: the head has what it needs of it."""
+        shutil.rmtree(self._order.directory, ignore_errors=True)
+
     def _follow(self, process: BenchmarkProcess) -> Iterator[Item]:
         order = self._order
         told = time.monotonic()
@@ -70,6 +75,7 @@ class Supervisor:
 
     def _result(self, process: BenchmarkProcess, status: int) -> Iterator[Item]:
         order = self._order
+        yield LogItem(attempt_id=order.attempt_id, text=process.log_tail())
         outcome = read_outcome(order.directory)
         if outcome is None:
             yield Vanished(attempt_id=order.attempt_id, reason=process.epitaph(status))

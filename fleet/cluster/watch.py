@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from fleet.ledger.state import TaskState
+from fleet.ledger.state import JobState
 from fleet.nodes.node import NodeName
 from worker.contract.spool import Progress
 from worker.contract.task import Task
@@ -27,7 +27,7 @@ class Watcher(Protocol):
 
     def progressed(self, node: NodeName, progress: Progress) -> None: ...
 
-    def ended(self, node: NodeName, task: Task, state: TaskState, count: Count) -> None: ...
+    def ended(self, node: NodeName, task: Task, state: JobState, count: Count) -> None: ...
 
 
 class NobodyWatches:
@@ -39,5 +39,5 @@ class NobodyWatches:
     def progressed(self, node: NodeName, progress: Progress) -> None:
         """Do nothing."""
 
-    def ended(self, node: NodeName, task: Task, state: TaskState, count: Count) -> None:
+    def ended(self, node: NodeName, task: Task, state: JobState, count: Count) -> None:
         """Do nothing."""

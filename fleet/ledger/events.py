@@ -9,8 +9,10 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
+from fleet.nodes.job import JobId, job_id
+from fleet.nodes.node import NodeName
 from fleet.study.study import StudyId
 from worker.contract.errors import FailureKind
 from worker.contract.task import TaskId
@@ -27,11 +29,12 @@ class StudySubmitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskPlanned:
-    """The task is to be run. Planning a failed task again gives it a fresh start."""
+    """The task is to be run, on the machine `target` or on any. Planning a failed one again gives it a fresh start."""
 
     study_id: StudyId
     task_id: TaskId
     position: int
+    target: NodeName | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +47,7 @@ class AttemptStarted:
     number: int
     node: str
     build_hash: str
+    target: NodeName | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +65,7 @@ class AttemptCompleted:
     rows: dict[str, int]
     submit_to_start_s: float | None = None
     measured_to_stored_s: float | None = None
+    target: NodeName | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +80,7 @@ class AttemptFailed:
     message: str
     hint: str
     retry: bool
+    target: NodeName | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +93,83 @@ class AttemptLost:
     reason: str
     retry: bool
     counted: bool = True
+    target: NodeName | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptCancelled:
+    """The head ended the attempt on purpose. `again`: the job waits for another one, and this one is not held against it."""
+
+    study_id: StudyId
+    task_id: TaskId
+    attempt_id: str
+    reason: str
+    again: bool
+    target: NodeName | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyCancelled:
+    """Nothing more of the study is to run; what is done stays."""
+
+    study_id: StudyId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyPaused:
+    """No job of the study is to be started until it is resumed; what runs goes on."""
+
+    study_id: StudyId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyResumed:
+    """The study's jobs may start again."""
+
+    study_id: StudyId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineReported:
+    """A machine was brought up and said what it is. `facts` is the JSON of `worker probe`, as it came."""
+
+    machine: NodeName
+    facts: dict[str, Any]
+    build_hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachinePaused:
+    """Nothing is to be started on the machine until it is resumed; what runs goes on."""
+
+    machine: NodeName
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineStruck:
+    """An attempt was lost there. `strikes` counts the losses in a row; none is started there before `until_s`, if given."""
+
+    machine: NodeName
+    reason: str
+    strikes: int
+    until_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineRecovered:
+    """An attempt ended well there again: its losses are forgotten."""
+
+    machine: NodeName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineResumed:
+    """The machine may be used again: it is not paused, and its losses are forgotten."""
+
+    machine: NodeName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,20 +181,25 @@ class StudyFinished:
     num_failed: int
 
 
-Event = StudySubmitted | TaskPlanned | AttemptStarted | AttemptCompleted | AttemptFailed | AttemptLost | StudyFinished
+AttemptEnding = AttemptCompleted | AttemptFailed | AttemptLost | AttemptCancelled
+JobEvent = TaskPlanned | AttemptStarted | AttemptEnding
+StudyEvent = StudySubmitted | StudyCancelled | StudyPaused | StudyResumed | StudyFinished | JobEvent
+MachineEvent = MachineReported | MachinePaused | MachineStruck | MachineRecovered | MachineResumed
+Event = StudyEvent | MachineEvent
 
-_KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (
-        StudySubmitted,
-        TaskPlanned,
-        AttemptStarted,
-        AttemptCompleted,
-        AttemptFailed,
-        AttemptLost,
-        StudyFinished,
-    )
-}
+_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
+
+MACHINE_SUBJECT = "machine:"
+"""How the subject of a machine's events begins; no study's id holds a colon."""
+
+
+def subject(event: Event) -> str:
+    """What an event speaks of: a study's id, or a machine."""
+    return f"{MACHINE_SUBJECT}{event.machine}" if isinstance(event, MachineEvent) else event.study_id
+
+
+def job_of(event: JobEvent) -> JobId:
+    return job_id(event.task_id, event.target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,23 +15,31 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fleet.errors import DriverBusyError, StorageError
-from fleet.ledger.events import Event, Recorded, event_from_json, event_to_json
+from fleet.ledger.events import MACHINE_SUBJECT, Event, Recorded, event_from_json, event_to_json, subject
+from fleet.ledger.machines import MachineState, fold_machines
 from fleet.ledger.state import StudyState, fold
+from fleet.nodes.node import NodeName
 from fleet.study.study import StudyId
 
 LEDGER_FILE = "ledger.sqlite3"
 LOCK_FILE = "ledger.lock"
-LEDGER_VERSION = 1
+LEDGER_VERSION = 2
+
+_TO_VERSION_2 = """
+ALTER TABLE events RENAME COLUMN study_id TO subject;
+DROP INDEX IF EXISTS events_by_study;
+"""
+"""Since version 2 an event speaks of a study or of a machine."""
 
 _CREATE = """
 CREATE TABLE IF NOT EXISTS events (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     at_s REAL NOT NULL,
-    study_id TEXT NOT NULL,
+    subject TEXT NOT NULL,
     kind TEXT NOT NULL,
     fields TEXT NOT NULL
 ) STRICT;
-CREATE INDEX IF NOT EXISTS events_by_study ON events (study_id, seq);
+CREATE INDEX IF NOT EXISTS events_by_subject ON events (subject, seq);
 CREATE TRIGGER IF NOT EXISTS events_stay BEFORE UPDATE ON events
 BEGIN SELECT RAISE(ABORT, 'events are never changed'); END;
 CREATE TRIGGER IF NOT EXISTS events_last BEFORE DELETE ON events
@@ -67,9 +75,12 @@ class Ledger:
             raise StorageError(
                 f"{self._path}: written by a later version ({version})", "use that version, or other --data"
             )
+        self._subject = "study_id" if read_only and version == 1 else "subject"
         if not read_only:
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=FULL")
+            if version == 1:
+                self._db.executescript(_TO_VERSION_2)
             self._db.executescript(_CREATE)
             self._db.execute(f"PRAGMA user_version={LEDGER_VERSION}")
 
@@ -85,11 +96,11 @@ class Ledger:
         Raises: StorageError when they could not be written.
         """
         at_s = time.time() if at_s is None else at_s
-        rows = [(at_s, event.study_id, *event_to_json(event)) for event in events]
+        rows = [(at_s, subject(event), *event_to_json(event)) for event in events]
         with self._guarded():
             self._db.execute("BEGIN IMMEDIATE")
             try:
-                self._db.executemany("INSERT INTO events (at_s, study_id, kind, fields) VALUES (?, ?, ?, ?)", rows)
+                self._db.executemany("INSERT INTO events (at_s, subject, kind, fields) VALUES (?, ?, ?, ?)", rows)
                 self._db.execute("COMMIT")
             except BaseException:
                 if self._db.in_transaction:
@@ -98,10 +109,38 @@ class Ledger:
 
     def records(self, study_id: StudyId) -> list[Recorded]:
         """Every event of one study, oldest first."""
+        return self._select(f"WHERE {self._subject} = ?", study_id)
+
+    def since(self, seq: int) -> list[Recorded]:
+        """Every event after the one with this number, oldest first."""
+        return self._select("WHERE seq > ?", seq)
+
+    def last_seq(self) -> int:
+        """The number of the latest event, 0 when there is none."""
+        with self._guarded():
+            return self._db.execute("SELECT COALESCE(MAX(seq), 0) FROM events").fetchone()[0]
+
+    def open_studies(self) -> list[StudyId]:
+        """The studies that were submitted and did not finish since, the earliest first."""
         with self._guarded():
             rows = self._db.execute(
-                "SELECT seq, at_s, kind, fields FROM events WHERE study_id = ? ORDER BY seq", (study_id,)
+                "SELECT subject FROM events WHERE kind IN ('StudySubmitted', 'StudyFinished') GROUP BY subject "
+                "HAVING MAX(CASE kind WHEN 'StudySubmitted' THEN seq ELSE 0 END) = MAX(seq) ORDER BY MAX(seq)"
             ).fetchall()
+        return [StudyId(study_id) for (study_id,) in rows]
+
+    def machines(self) -> dict[NodeName, MachineState]:
+        """The state of every machine that anything was recorded of."""
+        return fold_machines(self.machine_records())
+
+    def machine_records(self) -> list[Recorded]:
+        """Everything recorded of machines, oldest first."""
+        return self._select(f"WHERE {self._subject} GLOB ?", f"{MACHINE_SUBJECT}*")
+
+    def _select(self, where: str, value: str | int) -> list[Recorded]:
+        with self._guarded():
+            query = f"SELECT seq, at_s, kind, fields FROM events {where} ORDER BY seq"  # noqa: S608 - fixed texts
+            rows = self._db.execute(query, (value,)).fetchall()
         return [Recorded(seq=seq, at_s=at_s, event=event_from_json(kind, fields)) for seq, at_s, kind, fields in rows]
 
     def state(self, study_id: StudyId) -> StudyState | None:
@@ -112,9 +151,9 @@ class Ledger:
     def studies(self) -> list[StudyState]:
         """Every study, the one submitted last at the end."""
         with self._guarded():
-            rows = self._db.execute(
-                "SELECT study_id FROM events WHERE kind = 'StudySubmitted' GROUP BY study_id ORDER BY MAX(seq)"
-            ).fetchall()
+            name = self._subject
+            query = f"SELECT {name} FROM events WHERE kind = 'StudySubmitted' GROUP BY {name} ORDER BY MAX(seq)"  # noqa: S608
+            rows = self._db.execute(query).fetchall()
         return [fold(StudyId(study_id), self.records(StudyId(study_id))) for (study_id,) in rows]
 
     @contextmanager

@@ -1,10 +1,12 @@
-"""The state of a study: a pure fold over its events, each task in exactly one of five states.
+"""The state of a study: a fold over its events, each job in exactly one of six states.
 
     Planned --started--> Running --completed--> Done
-       ^                    |--failed/lost, retry--> Retrying --started--> Running
-       '----planned again---'--failed/lost, no retry--> Failed --planned again--> Planned
+       ^                    |--failed/lost, retry; cancelled, again--> Retrying --started--> Running
+       |--planned again-----|--failed/lost, no retry--> Failed
+       '--planned again-----'--cancelled--> Cancelled
 
-An event of an attempt that is not the running one is late and changes nothing.
+An event of an attempt that is not the running one is late and changes nothing. A state is changed in place by whoever
+folds it: a study of thousands of jobs is followed event by event.
 """
 
 from __future__ import annotations
@@ -15,16 +17,24 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fleet.ledger.events import (
+    AttemptCancelled,
     AttemptCompleted,
+    AttemptEnding,
     AttemptFailed,
     AttemptLost,
     AttemptStarted,
-    Event,
+    JobEvent,
     Recorded,
+    StudyCancelled,
+    StudyEvent,
     StudyFinished,
+    StudyPaused,
+    StudyResumed,
     StudySubmitted,
     TaskPlanned,
+    job_of,
 )
+from fleet.nodes.job import JobId, job_parts
 from fleet.study.study import StudyId
 from worker.contract.errors import FailureKind
 from worker.contract.task import Task, TaskId
@@ -32,7 +42,7 @@ from worker.contract.task import Task, TaskId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tries:
-    """How often a task was started, and how often that ended badly since it was last planned."""
+    """How often a job was started, and how often that ended badly since it was last planned."""
 
     started: int = 0
     transient: int = 0
@@ -66,7 +76,7 @@ class Retrying:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """Measured and stored."""
+    """Measured and stored. Units: `took_s` seconds from the attempt's start to its tables in the store."""
 
     tries: Tries
     attempt_id: str
@@ -74,6 +84,7 @@ class Done:
     rows: Mapping[str, int]
     submit_to_start_s: float | None
     measured_to_stored_s: float | None
+    took_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,12 +98,21 @@ class Failed:
     hint: str
 
 
-TaskState = Planned | Running | Retrying | Done | Failed
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cancelled:
+    """Taken back by whoever asked for it."""
+
+    tries: Tries
+    reason: str
+
+
+JobState = Planned | Running | Retrying | Done | Failed | Cancelled
+Waiting = Planned | Retrying
+
+
+@dataclass(slots=True, kw_only=True)
 class StudyState:
-    """A study as the ledger knows it. `tasks` keeps the study's order."""
+    """A study as the ledger knows it. `jobs` keeps the study's order."""
 
     study_id: StudyId
     name: str = ""
@@ -100,15 +120,19 @@ class StudyState:
     submitted_at_s: float | None = None
     changed_at_s: float | None = None
     finished_at_s: float | None = None
-    tasks: Mapping[TaskId, TaskState] = field(default_factory=dict)
+    cancelled: str | None = None
+    """Why nothing more of it runs."""
+    paused: str | None = None
+    """Why nothing more of it is started for now."""
+    jobs: dict[JobId, JobState] = field(default_factory=dict)
 
     @property
     def done_attempts(self) -> tuple[str, ...]:
         """The attempts whose rows count."""
-        return tuple(state.attempt_id for state in self.tasks.values() if isinstance(state, Done))
+        return tuple(state.attempt_id for state in self.jobs.values() if isinstance(state, Done))
 
-    def count(self, *kinds: type[TaskState]) -> int:
-        return sum(isinstance(state, kinds) for state in self.tasks.values())
+    def count(self, *kinds: type[JobState]) -> int:
+        return sum(isinstance(state, kinds) for state in self.jobs.values())
 
     def definitions(self) -> dict[TaskId, Task]:
         """The tasks as they were submitted."""
@@ -116,75 +140,93 @@ class StudyState:
         parsed = [Task.from_dict({key: value for key, value in task.items() if key != "task_id"}) for task in tasks]
         return {task.id: task for task in parsed}
 
+    def tasks_of_jobs(self) -> dict[JobId, Task]:
+        """Each job with its task."""
+        tasks = self.definitions()
+        return {job: tasks[job_parts(job)[0]] for job in self.jobs}
+
+    def apply(self, event: StudyEvent, *, at_s: float) -> None:
+        """Take in one more event. Mutates: self."""
+        self.changed_at_s = at_s
+        match event:
+            case StudySubmitted():
+                self.name, self.study, self.submitted_at_s = event.name, event.study, at_s
+                self.finished_at_s = self.cancelled = self.paused = None
+            case StudyFinished():
+                self.finished_at_s = at_s
+            case StudyCancelled():
+                self.cancelled = event.reason
+                for job, state in self.jobs.items():
+                    if isinstance(state, Waiting):
+                        self.jobs[job] = Cancelled(tries=state.tries, reason=event.reason)
+            case StudyPaused():
+                self.paused = event.reason
+            case StudyResumed():
+                self.paused = None
+            case _:
+                job = job_of(event)
+                after = _next(self.jobs.get(job), event, at_s)
+                if after is not None:
+                    self.jobs[job] = after
+
 
 def fold(study_id: StudyId, records: Iterable[Recorded]) -> StudyState:
     """The state after all the records of one study."""
     state = StudyState(study_id=study_id)
     for record in records:
-        state = apply(state, record.event, at_s=record.at_s)
+        if isinstance(record.event, StudyEvent):
+            state.apply(record.event, at_s=record.at_s)
     return state
 
 
-def apply(state: StudyState, event: Event, *, at_s: float) -> StudyState:
-    """The state after one more event. Nothing is changed in place."""
-    state = dataclasses.replace(state, changed_at_s=at_s)
-    match event:
-        case StudySubmitted():
-            return dataclasses.replace(
-                state, name=event.name, study=event.study, submitted_at_s=at_s, finished_at_s=None
-            )
-        case StudyFinished():
-            return dataclasses.replace(state, finished_at_s=at_s)
-        case _:
-            before = state.tasks.get(event.task_id)
-            after = _next(before, event, at_s)
-            if after is None or after is before:
-                return state
-            return dataclasses.replace(state, tasks={**state.tasks, event.task_id: after})
-
-
-_Ending = AttemptCompleted | AttemptFailed | AttemptLost
-
-
-def _next(task: TaskState | None, event: TaskPlanned | AttemptStarted | _Ending, at_s: float) -> TaskState | None:
-    """The task's next state, or the same one when the event is late or out of place."""
+def _next(job: JobState | None, event: JobEvent, at_s: float) -> JobState | None:
+    """The job's next state, or the same one when the event is late or out of place."""
     match event:
         case TaskPlanned():
-            if task is None or isinstance(task, Failed):
-                return Planned(tries=Tries(started=task.tries.started if task else 0))
+            if job is None or isinstance(job, Failed | Cancelled):
+                return Planned(tries=Tries(started=job.tries.started if job else 0))
         case AttemptStarted():
-            if isinstance(task, Planned | Retrying):
-                tries = dataclasses.replace(task.tries, started=event.number)
+            if isinstance(job, Waiting):
+                tries = dataclasses.replace(job.tries, started=event.number)
                 return Running(tries=tries, attempt_id=event.attempt_id, node=event.node, since_s=at_s)
         case _:
-            if isinstance(task, Running) and task.attempt_id == event.attempt_id:
-                return _ended(task, event)
-    return task
+            if isinstance(job, Running) and job.attempt_id == event.attempt_id:
+                return _ended(job, event, at_s)
+    return job
 
 
-def _ended(task: Running, event: _Ending) -> TaskState:
+def _ended(job: Running, event: AttemptEnding, at_s: float) -> JobState:
     match event:
         case AttemptCompleted():
             return Done(
-                tries=task.tries,
-                attempt_id=task.attempt_id,
-                node=task.node,
+                tries=job.tries,
+                attempt_id=job.attempt_id,
+                node=job.node,
                 rows=event.rows,
                 submit_to_start_s=event.submit_to_start_s,
                 measured_to_stored_s=event.measured_to_stored_s,
+                took_s=at_s - job.since_s,
             )
         case AttemptFailed():
-            tries = _after(task.tries, event.kind)
+            tries = _after(job.tries, event.kind)
             if event.retry:
                 return Retrying(tries=tries, reason=event.message)
             return Failed(tries=tries, kind=event.kind, error=event.error, message=event.message, hint=event.hint)
         case AttemptLost():
-            tries = _after(task.tries, "lost") if event.counted else task.tries
+            tries = _after(job.tries, "lost") if event.counted else job.tries
             if event.retry:
                 return Retrying(tries=tries, reason=event.reason)
             return Failed(tries=tries, kind="lost", error="Lost", message=event.reason, hint="submit the study again")
+        case AttemptCancelled():
+            again = Retrying(tries=job.tries, reason=event.reason)
+            return again if event.again else Cancelled(tries=job.tries, reason=event.reason)
 
 
 def _after(tries: Tries, kind: FailureKind) -> Tries:
     transient, lost = tries.transient + (kind == "transient"), tries.lost + (kind == "lost")
     return Tries(started=tries.started, transient=transient, lost=lost)
+
+
+def is_open(state: StudyState) -> bool:
+    """Whether something of the study runs or waits to run."""
+    return any(isinstance(job, Waiting | Running) for job in state.jobs.values())

@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from fleet.errors import UsageError
-from fleet.nodes.node import Node, NodeName
+from fleet.nodes.answer import Fit, Unfit
+from fleet.nodes.constraints import Constraint, MachineFacts, meets_all
+from fleet.nodes.node import Node
 from fleet.nodes.shape import ModelShape
-from worker.contract.task import Task, TaskId
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
-    """The task can run there."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unfit:
-    """The task cannot run there, ever: the reason says what is too small or too large and what would do."""
-
-    reason: str
+from worker.contract.task import Task
 
 
 def pool_floor(task: Task, shape: ModelShape) -> int:
@@ -28,9 +16,27 @@ def pool_floor(task: Task, shape: ModelShape) -> int:
     return min(task.verify_width * shape.experts_per_token, shape.num_experts)
 
 
-def fits(task: Task, node: Node, shape: ModelShape | None) -> Fit | Unfit:
-    """Compare a task with a node and with the model's shape; a shape that nobody knows yet rules nothing out."""
-    del node  # capacity of the machine joins here once the inventory carries measured facts
+def fits(
+    task: Task,
+    node: Node,
+    shape: ModelShape | None,
+    *,
+    facts: MachineFacts | None = None,
+    require: Sequence[Constraint] = (),
+) -> Fit | Unfit:
+    """Compare a task with a machine, what is required of it, and the model's shape.
+
+    A shape or a size of memory that nobody knows yet rules nothing out; a required fact that nobody knows does.
+    """
+    met = meets_all(require, node, facts)
+    if isinstance(met, Unfit):
+        return met
+    budget, memory_gb = task.memory_budget_bytes, facts.memory_gb if facts else None
+    if budget is not None and memory_gb is not None and budget > memory_gb * 2**30:
+        return Unfit(
+            reason=f"memory_budget_bytes is {budget:,}, more than the {memory_gb:g} GiB of {node.name}; "
+            "lower it, or require memory_gb"
+        )
     if shape is None or task.slots_per_layer is None:
         return Fit()
     floor = pool_floor(task, shape)
@@ -45,18 +51,3 @@ def fits(task: Task, node: Node, shape: ModelShape | None) -> Fit | Unfit:
             f'{shape.num_experts} experts; "all" keeps every one'
         )
     return Fit()
-
-
-def admit(
-    tasks: Sequence[Task], nodes: Sequence[Node], shape: ModelShape | None
-) -> dict[tuple[TaskId, NodeName], bool]:
-    """Which task fits which node, once it is sure that every task fits at least one.
-
-    Raises: UsageError with the reason of the first task that fits nowhere; a task like that would wait for ever.
-    """
-    answers = {(task.id, node.name): fits(task, node, shape) for task in tasks for node in nodes}
-    for task in tasks:
-        reasons = [answer.reason for node in nodes if isinstance(answer := answers[task.id, node.name], Unfit)]
-        if nodes and len(reasons) == len(nodes):
-            raise UsageError(f"a task of this study fits no machine: {reasons[0]}", "correct the study's matrix")
-    return {key: isinstance(answer, Fit) for key, answer in answers.items()}

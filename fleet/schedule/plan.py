@@ -1,35 +1,66 @@
-"""The plan: waiting tasks and free nodes in, assignments out. Pure, and asked again after every event.
+"""The plan: waiting jobs and the machines' conditions in, starts out. Pure, and asked again after every event.
 
-Tasks run in an order in which a study's variants interleave, so that a machine that slowly grows hot or loaded does not
-favour the variants that happen to be named first.
+Jobs run in an order in which a study's variants interleave, each machine beginning elsewhere in it, so that a machine that
+slowly grows hot, or an hour at which all are busy, does not favour the variants that happen to be named first. Studies take
+turns on a machine. One pass over the waiting jobs finds each machine's best: the cost grows with the jobs, not with jobs
+times machines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import heapq
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fleet.nodes.node import Node, NodeName
-from worker.contract.task import Task, TaskId
+from fleet.nodes.job import JobId
+from fleet.nodes.node import NodeName
+from fleet.study.study import StudyId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """A task to run. Units: `not_before_s` on the caller's clock; `attempts` counts the starts so far."""
+    """A job that waits. Units: `not_before_s` seconds since 1970.
 
-    task: Task
+    `positions` is the number of jobs that its study has per machine, `position` its place among them, `group` names the jobs
+    that fit the same machines, `attempts` counts the starts so far.
+    """
+
+    job: JobId
+    study_id: StudyId
+    target: NodeName | None
+    group: str
     position: int
+    positions: int
     attempts: int = 0
     not_before_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
-    """Run this task on this node now, as its attempt number `number`."""
+class Free:
+    """A machine that could start a job now. `turns` counts, per study, what was started there."""
 
-    task: Task
+    name: NodeName
+    turns: Mapping[StudyId, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Start this job on this machine, as its attempt number `number`."""
+
+    job: JobId
+    study_id: StudyId
     node: NodeName
     number: int
+
+
+Key = tuple[int, int, int]
+"""Attempts so far, turns of the study on the machine, place in the machine's order: the smallest comes first."""
+
+
+SHARED_TRIES = 8
+"""Of the jobs that any machine may run and that fit the same ones, so many are considered for one machine at a time."""
 
 
 def interleaved(count: int) -> list[int]:
@@ -38,27 +69,64 @@ def interleaved(count: int) -> list[int]:
     return sorted(range(count), key=lambda index: int(f"{index:0{bits}b}"[::-1], 2))
 
 
-def plan(
-    waiting: Sequence[Waiting],
-    nodes: Sequence[Node],
-    running: Mapping[NodeName, TaskId],
-    *,
-    fit: Callable[[Task, Node], bool],
-    now_s: float,
-) -> list[Assignment]:
-    """Give each free node at most one task that fits it.
+def first_position(node: NodeName, positions: int) -> int:
+    """Where in the interleaved order a machine begins: its own place, the same every time."""
+    return zlib.crc32(node.encode()) % max(positions, 1)
 
-    Tasks with fewer attempts come first, so one that keeps failing holds up nobody; then the order of `position`.
+
+def plan(
+    waiting: Iterable[Waiting],
+    free: Sequence[Free],
+    *,
+    fits: Callable[[str, NodeName], bool],
+    may_start: Callable[[Waiting, NodeName], bool] = lambda _waiting, _node: True,
+    now_s: float,
+) -> list[Start]:
+    """Give each free machine at most one job, and each job at most one machine.
+
+    Jobs with fewer attempts come first, so one that keeps failing holds up nobody. `fits(group, node)` is asked for jobs
+    that any machine may run; `may_start` for a job and a machine that match otherwise.
     """
-    ready = sorted(
-        (entry for entry in waiting if entry.not_before_s <= now_s), key=lambda entry: (entry.attempts, entry.position)
-    )
-    assignments: list[Assignment] = []
-    for node in nodes:
-        if node.name in running:
+    own: dict[NodeName, list[Waiting]] = {machine.name: [] for machine in free}
+    shared: dict[str, list[Waiting]] = defaultdict(list)
+    for entry in waiting:
+        if entry.not_before_s > now_s:
             continue
-        entry = next((entry for entry in ready if fit(entry.task, node)), None)
+        if entry.target is None:
+            shared[entry.group].append(entry)
+        elif entry.target in own:
+            own[entry.target].append(entry)
+    for entries in shared.values():
+        entries.sort(key=lambda entry: (entry.attempts, entry.position), reverse=True)  # the first is taken off the end
+    starts = []
+    for machine in free:
+        fitting = [entries for group, entries in shared.items() if entries and fits(group, machine.name)]
+        entry = _first(machine, own[machine.name], fitting, may_start)
         if entry is not None:
-            ready.remove(entry)
-            assignments.append(Assignment(task=entry.task, node=node.name, number=entry.attempts + 1))
-    return assignments
+            starts.append(Start(job=entry.job, study_id=entry.study_id, node=machine.name, number=entry.attempts + 1))
+    return starts
+
+
+def _first(
+    machine: Free,
+    own: list[Waiting],
+    fitting: list[list[Waiting]],
+    may_start: Callable[[Waiting, NodeName], bool],
+) -> Waiting | None:
+    """The machine's first job in order that may start, taken off its list when it is one of the shared ones."""
+    candidates: list[tuple[Key, int, Waiting, list[Waiting]]] = []
+    for entry in own:
+        offset = first_position(machine.name, entry.positions)
+        key = (entry.attempts, machine.turns.get(entry.study_id, 0), (entry.position - offset) % entry.positions)
+        candidates.append((key, len(candidates), entry, own))
+    for entries in fitting:
+        for entry in entries[-SHARED_TRIES:]:
+            key = (entry.attempts, machine.turns.get(entry.study_id, 0), entry.position)
+            candidates.append((key, len(candidates), entry, entries))
+    heapq.heapify(candidates)
+    while candidates:
+        _, _, entry, entries = heapq.heappop(candidates)
+        if may_start(entry, machine.name):
+            entries.remove(entry)
+            return entry
+    return None

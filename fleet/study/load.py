@@ -1,6 +1,8 @@
 """A study file in, a frozen `Study` out: strict keys, relative paths resolved, every task checked before any runs.
 
 name, description
+require       conditions on the machines, such as ["chip = m4*", "memory_gb >= 64"]; all must hold
+machines      "each": every machine that fits runs every task; "any": each task runs once, on whichever is free
 [checkpoint]  source, mtp, digest       `source` is "demo", a directory, or a path that starts with ~ (the node's home)
 [prompts]     file, ids, categories     `file` is relative to the study
 [engine]      settings that are the same in every task
@@ -19,7 +21,7 @@ from fleet.errors import UsageError
 from fleet.strict import Strict, read_toml
 from fleet.study.matrix import Axis, combinations
 from fleet.study.prompts import read_prompts, select_prompts
-from fleet.study.study import NAME_PATTERN, Study
+from fleet.study.study import NAME_PATTERN, Spread, Study
 from worker.contract.errors import TaskError
 from worker.contract.task import (
     BUNDLED_CHECKPOINT,
@@ -114,6 +116,8 @@ class _Protocol(Strict):
 class _StudyFile(Strict):
     name: str
     description: str = ""
+    require: list[str] = []
+    machines: Spread = "each"
     checkpoint: _Checkpoint
     prompts: _Prompts
     engine: _Engine = _Engine()
@@ -149,7 +153,14 @@ def load_study(path: Path) -> Study:
         tasks = tuple(_task(fixed | _named(file.engine) | axes) for axes in combinations(_axes(path, file.matrix)))
     except TaskError as error:
         raise UsageError(f"{path}: {error.message}", error.hint or "correct the value") from error
-    return Study(name=file.name, description=file.description, tasks=tasks, path=path)
+    return Study(
+        name=file.name,
+        description=file.description,
+        tasks=tasks,
+        path=path,
+        require=tuple(file.require),
+        machines=file.machines,
+    )
 
 
 def _refuse_contradictions(path: Path, file: _StudyFile) -> None:

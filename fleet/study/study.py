@@ -8,7 +8,7 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NewType
+from typing import Any, Literal, NewType
 
 from worker.contract.task import Task
 
@@ -18,9 +18,13 @@ NAME_PATTERN = re.compile(r"[a-z0-9]([a-z0-9._-]{0,46}[a-z0-9])?")
 """Safe as a file name, as a Ray label and as part of a path in the store."""
 
 
+Spread = Literal["each", "any"]
+"""Whether every machine that fits runs every task, or each task runs once, on whichever is free."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """A named set of tasks. `path` is the file it came from; it is no part of the identity."""
+    """A named set of tasks. `path`, `require` and `machines` (where it came from, where it runs) are no part of its identity."""
 
     name: str
     description: str
@@ -28,6 +32,9 @@ class Study:
     path: Path
     edition: int = 1
     """Counts deliberate repetitions of the same tasks; each is a study of its own."""
+    require: tuple[str, ...] = ()
+    """Conditions on the machines, such as "memory_gb >= 64"; all must hold."""
+    machines: Spread = "each"
 
     @property
     def id(self) -> StudyId:
@@ -46,6 +53,8 @@ class Study:
             "description": self.description,
             "edition": self.edition,
             "path": str(self.path),
+            "require": list(self.require),
+            "machines": self.machines,
             "tasks": [{"task_id": task.id, **task.to_dict()} for task in self.tasks],
         }
 

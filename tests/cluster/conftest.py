@@ -11,6 +11,7 @@ import pytest
 
 from fleet.cluster.dispatch import Dispatcher, Settings
 from fleet.cluster.head import embedded
+from fleet.cluster.site import ThisMachine
 from fleet.cluster.submit import submission
 from fleet.cluster.watch import Watcher
 from fleet.ledger.events import AttemptStarted, Event
@@ -67,16 +68,17 @@ class Bench:
     def run(self, study: Study, *, watcher: Watcher | None = None, **changes) -> StudyState:
         with Ledger(self.data) as ledger:
             ledger.append(*submission(study, ledger.state(study.id)))
-            fit = {(task.id, self.node.name): True for task in study.tasks}
-            return Dispatcher(
-                study.id,
-                nodes=[self.node],
-                fit=fit,
+            Dispatcher(
+                cluster=ThisMachine(self.node),
                 ledger=ledger,
                 store=self.store,
                 settings=self.settings(**changes),
+                only=study.id,
                 watcher=watcher,
             ).run()
+            state = ledger.state(study.id)
+            assert state is not None
+            return state
 
     def events(self, study: Study) -> list[Event]:
         with Ledger(self.data, read_only=True) as ledger:

@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from conftest import SYNTHETIC_WORKER, make_study
 
 from fleet.cluster.dispatch import Settings
+from fleet.cluster.site import ThisMachine
 from fleet.cluster.submit import submit
 from fleet.errors import FleetError
 from fleet.ledger.state import Done
@@ -24,7 +25,7 @@ def main() -> int:
     study = make_study(*(f"marker={data} {knobs}" for knobs in sys.argv[2:]))
     settings = Settings(worker_argv=SYNTHETIC_WORKER, spool=data / "spool", grace_s=0.5, retry_pause=0.1)
     try:
-        state = submit(study, data=data, node=Node(name=NodeName("driven")), settings=settings)
+        state = submit(study, data=data, site=ThisMachine(Node(name=NodeName("driven"))), settings=settings)
     except FleetError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

@@ -15,6 +15,7 @@ import pytest
 from fleet.cluster.watch import NobodyWatches
 from fleet.ledger.events import AttemptCompleted, AttemptFailed, AttemptLost, AttemptStarted, StudyFinished
 from fleet.ledger.state import Done, Failed
+from fleet.schedule.deadlines import Limits
 from fleet.schedule.retry import LIMITS
 from worker.contract.schema import SCHEMAS
 
@@ -87,7 +88,7 @@ def test_a_failure_is_tried_again_as_often_as_its_kind_allows(bench, knobs, kind
     study = make_study(knobs(f"fail={kind}"))
     state = bench.run(study)
     assert bench.starts() == 1 + LIMITS[kind]
-    (failed,) = state.tasks.values()
+    (failed,) = state.jobs.values()
     assert isinstance(failed, Failed)
     assert (failed.kind, failed.message, failed.hint) == (kind, f"told to fail ({kind})", "do not tell it")
     assert [event.retry for event in bench.events(study) if isinstance(event, AttemptFailed)] == (
@@ -112,7 +113,7 @@ def test_a_failed_task_is_tried_again_when_the_study_is_submitted_again(bench, k
 
 def test_rows_of_another_attempt_fail_for_good_and_are_not_stored(bench, knobs):
     study = make_study(knobs("rows=foreign"))
-    (failed,) = bench.run(study).tasks.values()
+    (failed,) = bench.run(study).jobs.values()
     assert isinstance(failed, Failed)
     assert (failed.kind, failed.message) == (
         "permanent",
@@ -123,7 +124,7 @@ def test_rows_of_another_attempt_fail_for_good_and_are_not_stored(bench, knobs):
 
 def test_a_table_of_another_schema_fails_for_good_and_is_not_stored(bench, knobs):
     study = make_study(knobs("schema=wrong"))
-    (failed,) = bench.run(study).tasks.values()
+    (failed,) = bench.run(study).jobs.values()
     assert isinstance(failed, Failed)
     assert failed.kind == "permanent"
     assert "checks" in failed.message
@@ -132,8 +133,8 @@ def test_a_table_of_another_schema_fails_for_good_and_is_not_stored(bench, knobs
 
 def test_a_benchmark_that_hangs_is_ended_with_everything_it_started(bench, knobs):
     study = make_study(knobs("hang=1"))
-    state = bench.run(study, stall_deadline_s=1.5, heartbeat_s=0.3)
-    (failed,) = state.tasks.values()
+    state = bench.run(study, limits=Limits(stall_s=1.5), heartbeat_s=0.3)
+    (failed,) = state.jobs.values()
     assert isinstance(failed, Failed)
     assert failed.message == "the benchmark made no progress for 1.5 s"
     assert bench.starts() == 1 + LIMITS["lost"]
@@ -166,7 +167,7 @@ def test_a_supervisor_that_is_killed_is_a_lost_attempt(bench, knobs):
 def test_a_supervisor_that_is_frozen_is_given_up_and_ended(bench, knobs):
     study = make_study(knobs("first_sleep=60"))
     watcher = _AtFirstProgress(bench.data / "runs.log", lambda line: os.kill(line["parent"], signal.SIGSTOP))
-    state = bench.run(study, watcher=watcher, silence_deadline_s=1.5, heartbeat_s=0.3)
+    state = bench.run(study, watcher=watcher, limits=Limits(silence_s=1.5), heartbeat_s=0.3)
     assert state.count(Done) == 1
     (lost,) = [event for event in bench.events(study) if isinstance(event, AttemptLost)]
     assert "no sign of life" in lost.reason
@@ -189,7 +190,7 @@ def test_the_benchmark_inherits_nothing_of_ray(bench, knobs):
 
 def test_a_worker_that_cannot_be_started_is_a_failure_with_a_reason(bench, knobs):
     study = make_study(knobs(""))
-    (failed,) = bench.run(study, worker_argv=(str(bench.data / "no-such-program"),)).tasks.values()
+    (failed,) = bench.run(study, worker_argv=(str(bench.data / "no-such-program"),)).jobs.values()
     assert isinstance(failed, Failed)
     assert "could not be started" in failed.message
 

@@ -190,15 +190,19 @@ def _time_width(arm: Arm, prompt: Ids, ids: Ids, width: int, num_forwards: int =
     return (time.perf_counter() - start) / (num_forwards - 1)
 
 
-def rollback_share(target: Target, prompt: Ids, ids: Ids, *, width: int = 3, num_forwards: int = 30) -> float:
-    """What bringing the caches back by one token costs, as a share of the verify forward before it: median, with barriers.
+def rollback_share(
+    target: Target, prompt: Ids, ids: Ids, *, width: int = 3, num_forwards: int = 30
+) -> tuple[float, float]:
+    """What bringing the caches back by one token costs, as shares of the verify forward before it; medians.
+
+    The first is the call, as a generation makes it; the second waits for the device as well, which no generation does.
 
     Mutates: the pools.
     """
     cache = target.new_cache()
     mx.eval(target.forward(mx.array(prompt), cache, "prefill"), cache.arrays())
     cache.set_recording(True)
-    shares = []
+    shares: list[tuple[float, float]] = []
     for index in range(num_forwards + 1):
         tokens = mx.array([ids[(index * width + i) % len(ids)] for i in range(width)])
         start = time.perf_counter()
@@ -206,10 +210,12 @@ def rollback_share(target: Target, prompt: Ids, ids: Ids, *, width: int = 3, num
         mx.eval(chosen, cache.arrays())
         verified = time.perf_counter()
         cache.commit(width - 1, forward_width=width)
+        called = time.perf_counter()
         mx.eval(cache.arrays())
         if index:
-            shares.append((time.perf_counter() - verified) / (verified - start))
-    return median(shares)
+            forward_s = verified - start
+            shares.append(((called - verified) / forward_s, (time.perf_counter() - verified) / forward_s))
+    return median(call for call, _ in shares), median(waited for _, waited in shares)
 
 
 def zipf_ids(vocab_size: int, count: int, seed: int, exponent: float = 1.1) -> Ids:

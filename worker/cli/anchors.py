@@ -136,8 +136,10 @@ def engine(
                 typer.echo(
                     f"forward of {width}: plain {theirs_ms:.2f} ms, ours {ours_ms:.2f} ms, cost ratio {ratio:.3f}"
                 )
-            share = rollback_share(target, prompt, zipf_ids(vocabulary, 64, seed=98))
-            typer.echo(f"rollback by one token of 3: {share:.2%} of the forward")
+            call, waited = rollback_share(target, prompt, zipf_ids(vocabulary, 64, seed=98))
+            typer.echo(
+                f"rollback by one token of 3: {call:.2%} of the forward; {waited:.2%} when the device is waited for"
+            )
 
 
 def reads(

@@ -22,7 +22,7 @@ from statistics import median
 NEWEST_WEIGHT = 0.1
 """Of the newest observation in a running average of costs."""
 UNSEEN_FORWARDS = 3
-"""The first forwards of each way compile kernels: nothing is learnt from them."""
+"""The first forwards of each way compile kernels: nothing is learnt from them, nor from so many groups."""
 NUM_COMPARED = 7
 """Of each way: the medians of so many forwards are compared, so that a disturbed one does not decide."""
 FORWARDS_PER_TRIAL = 32
@@ -45,12 +45,13 @@ class GroupTimes:
     """
 
     def __init__(self, read_s: float, *, learns: bool = True) -> None:
-        """`read_s`: what a layer by itself costs more than in a group, until both were seen. Without `learns` a read and a
-        layer cost `read_s` each, always, and groups are always allowed.
+        """`read_s`: what a layer by itself costs more than in a group, at least. Without `learns` a read and a layer cost
+        `read_s` each, always, and groups are always allowed.
         """
         self._read_s, self._learns = read_s, learns
         self._alone_s: float | None = None
         self._layer_s: float | None = None
+        self._num_groups = 0
         self._rivals: dict[int, _Rivals] = {}
 
     @property
@@ -58,7 +59,8 @@ class GroupTimes:
         layer_s = self._read_s if self._layer_s is None or not self._learns else self._layer_s
         if self._alone_s is None or self._layer_s is None or not self._learns:
             return GroupCosts(read_s=self._read_s, layer_s=layer_s)
-        return GroupCosts(read_s=max(0.0, self._alone_s - layer_s), layer_s=layer_s)
+        # Never less than was measured at the start: groups that look dear once would never be made, nor learnt from, again.
+        return GroupCosts(read_s=max(self._read_s, self._alone_s - layer_s), layer_s=layer_s)
 
     def allow(self, width: int) -> bool:
         """Whether the next forward of this width may make groups. Mutates: the count of forwards."""
@@ -77,7 +79,9 @@ class GroupTimes:
 
     def group_ran(self, num_layers: int, seconds: float) -> None:
         """Learn from a group."""
-        self._layer_s = _blend(self._layer_s, max(0.0, seconds - self._read_s) / num_layers)
+        self._num_groups += 1
+        if self._num_groups > UNSEEN_FORWARDS:
+            self._layer_s = _blend(self._layer_s, max(0.0, seconds - self._read_s) / num_layers)
 
 
 class _Rivals:

@@ -123,8 +123,9 @@ def test_every_command_and_option_is_explained():
 
     group = get_command(app)
     commands = group.commands  # pyright: ignore[reportAttributeAccessIssue]
-    assert sorted(commands) == ["demo", "report", "status", "submit"]
-    for command in commands.values():
+    assert sorted(commands) == ["demo", "machines", "report", "status", "submit"]
+    assert sorted(commands["machines"].commands) == ["add", "list", "remove", "show"]
+    for command in (*commands.values(), *commands["machines"].commands.values()):
         assert command.help
         assert all(getattr(parameter, "help", None) for parameter in command.params)
 

@@ -16,7 +16,7 @@ def _report(*verdicts: str | None) -> Any:
 
 
 def _state(num_tasks: int) -> Any:
-    return SimpleNamespace(tasks=dict.fromkeys(range(num_tasks)))
+    return SimpleNamespace(jobs=dict.fromkeys(range(num_tasks)))
 
 
 def test_identical_ties_and_drift_pass():

@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import DriverBusyError, StorageError
-from fleet.ledger.events import StudySubmitted, TaskPlanned
+from fleet.ledger.events import MachinePaused, StudyFinished, StudySubmitted, TaskPlanned
+from fleet.ledger.machines import MachineState
 from fleet.ledger.sqlite import LEDGER_FILE, Ledger, driving
 from fleet.ledger.state import Planned
+from fleet.nodes.node import NodeName
 from fleet.study.study import StudyId
 from worker.contract.task import TaskId
 
@@ -37,7 +39,7 @@ def test_events_come_back_in_order_with_their_time(tmp_path):
         assert [(record.at_s, record.event) for record in records] == [(5.0, submitted("s")), (5.0, planned("s", "t"))]
         state = ledger.state(StudyId("s"))
         assert state is not None
-        assert state.tasks == {"t": Planned()}
+        assert state.jobs == {"t": Planned()}
         assert ledger.state(StudyId("never")) is None
 
 
@@ -126,3 +128,37 @@ def test_a_file_that_is_no_ledger_and_one_of_a_later_version_are_refused(tmp_pat
     with pytest.raises(StorageError, match=r"later version \(99\)"):
         Ledger(later)
     assert Path(later / LEDGER_FILE).exists()
+
+
+def test_a_ledger_of_version_1_is_read_as_it_is_and_brought_up_to_date_when_written(tmp_path):
+    with sqlite3.connect(tmp_path / LEDGER_FILE) as db:
+        db.executescript(
+            """
+            CREATE TABLE events (seq INTEGER PRIMARY KEY AUTOINCREMENT, at_s REAL NOT NULL, study_id TEXT NOT NULL,
+                                 kind TEXT NOT NULL, fields TEXT NOT NULL) STRICT;
+            CREATE INDEX events_by_study ON events (study_id, seq);
+            INSERT INTO events (at_s, study_id, kind, fields) VALUES
+                (1.0, 's', 'StudySubmitted', '{"study_id": "s", "name": "s", "study": "{}"}'),
+                (2.0, 's', 'TaskPlanned', '{"study_id": "s", "task_id": "t", "position": 0}');
+            PRAGMA user_version = 1;
+            """
+        )
+    db.close()
+    for read_only in (True, False, True):
+        with Ledger(tmp_path, read_only=read_only) as ledger:
+            (state,) = ledger.studies()
+            assert state.jobs == {"t": Planned()}
+            assert ledger.machines() == {}
+    with Ledger(tmp_path) as ledger:
+        ledger.append(MachinePaused(machine=NodeName("mini"), reason="in use"))
+        assert ledger.machines() == {"mini": MachineState(paused="in use")}
+
+
+def test_the_studies_that_are_not_over_are_known(tmp_path):
+    with Ledger(tmp_path) as ledger:
+        ledger.append(submitted("a"), submitted("b"), StudyFinished(study_id=StudyId("a"), num_done=0, num_failed=0))
+        assert ledger.open_studies() == ["b"]
+        ledger.append(submitted("a"))
+        assert ledger.open_studies() == ["b", "a"]
+        ledger.append(planned("a", "t"))
+        assert ledger.open_studies() == ["b", "a"]

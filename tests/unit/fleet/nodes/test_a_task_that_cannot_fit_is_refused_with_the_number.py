@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from fleet.errors import UsageError
-from fleet.nodes.fit import Fit, Unfit, admit, fits, pool_floor
+from fleet.nodes.constraints import MachineFacts, parse_constraint
+from fleet.nodes.fit import Fit, Unfit, fits, pool_floor
 from fleet.nodes.node import Node, NodeName
 from fleet.nodes.shape import ModelShape
 from worker.contract.task import CheckpointRef, Prompt, Task
@@ -46,8 +48,17 @@ def test_a_shape_that_nobody_knows_rules_nothing_out():
     assert fits(task(3, 1), NODE, None) == Fit()
 
 
-def test_a_study_with_one_impossible_task_is_refused_whole():
-    with pytest.raises(UsageError, match="floor of 12") as caught:
-        admit([task(3, 64), task(3, 8)], [NODE], SHAPE)
-    assert caught.value.exit_code == 2
-    assert admit([task(3, 64)], [NODE], SHAPE) == {(task(3, 64).id, "mac-1"): True}
+def test_a_budget_above_the_machines_memory_does_not_fit_and_an_unknown_memory_rules_nothing_out():
+    large = replace(task(3, None), memory_budget_bytes=65 * 2**30)
+    answer = fits(large, NODE, SHAPE, facts=MachineFacts(memory_gb=64.0))
+    assert isinstance(answer, Unfit)
+    assert "more than the 64 GiB of mac-1" in answer.reason
+    assert fits(large, NODE, SHAPE, facts=MachineFacts(memory_gb=65.0)) == Fit()
+    assert fits(large, NODE, SHAPE, facts=MachineFacts()) == fits(large, NODE, SHAPE) == Fit()
+
+
+def test_a_required_fact_that_nobody_knows_rules_the_machine_out():
+    require = [parse_constraint("memory_gb >= 64")]
+    assert fits(task(3, None), NODE, SHAPE, facts=MachineFacts(memory_gb=64.0), require=require) == Fit()
+    for facts in (None, MachineFacts(), MachineFacts(memory_gb=32.0)):
+        assert isinstance(fits(task(3, None), NODE, SHAPE, facts=facts, require=require), Unfit)

@@ -42,10 +42,20 @@ def test_costs_are_those_seen_once_both_ways_were_seen():
     times = GroupTimes(0.5)
     assert (times.costs.read_s, times.costs.layer_s) == (0.5, 0.5)
     times.layer_ran_alone(1.0)
-    times.group_ran(4, 2.5)  # 2.0 without the read, 0.5 a layer
-    assert (times.costs.read_s, times.costs.layer_s) == (0.5, 0.5)
+    for _ in range(UNSEEN_FORWARDS):
+        times.group_ran(4, 1000.0)  # they compile kernels
+    times.group_ran(4, 1.7)  # 1.2 without the read, 0.3 a layer
+    assert (times.costs.read_s, times.costs.layer_s) == pytest.approx((0.7, 0.3))
     times.layer_ran_alone(2.0)  # 0.9 * 1.0 + 0.1 * 2.0
-    assert times.costs.read_s == pytest.approx(1.1 - 0.5)
+    assert times.costs.read_s == pytest.approx(1.1 - 0.3)
+
+
+def test_groups_that_looked_dear_once_are_still_made():
+    times = GroupTimes(0.5)
+    times.layer_ran_alone(1.0)
+    for _ in range(UNSEEN_FORWARDS + 1):
+        times.group_ran(4, 1000.0)
+    assert group_end(0, [0.0] * 4, times.costs) == 4
 
 
 def _run(times: GroupTimes, count: int, *, grouped_s: float, alone_s: float, width: int = 1) -> list[bool]:

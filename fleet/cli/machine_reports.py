@@ -1,0 +1,27 @@
+"""What machines reported of themselves, as the commands show it: read from the ledger, written to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from fleet.ledger.events import MachineReported
+from fleet.ledger.sqlite import LEDGER_FILE, Ledger
+
+
+def append_reports(data: Path, events: Iterable[MachineReported]) -> None:
+    """Keep what changed. Raises: StorageError."""
+    known = read_reports(data)
+    new = [event for event in events if known.get(event.machine) != event]
+    if new:
+        with Ledger(data) as ledger:
+            ledger.append(*new)
+
+
+def read_reports(data: Path) -> Mapping[str, MachineReported]:
+    """The latest report of each machine; none where nothing was ever brought up."""
+    if not (data / LEDGER_FILE).is_file():
+        return {}
+    with Ledger(data, read_only=True) as ledger:
+        events = [record.event for record in ledger.machine_records()]
+    return {event.machine: event for event in events if isinstance(event, MachineReported)}

@@ -1,0 +1,90 @@
+"""The live state: what the driver knows and the ledger does not keep (progress, why a machine idles), as one small file.
+
+Written whole, at most once a second, by the one driver; read by `fleet status`, `watch` and a waiting `submit`. It is a view,
+never the truth: a reader that finds none, or one whose driver is gone, says so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+LIVE_FILE = "live.json"
+PERIOD_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveMachine:
+    """One machine now. `state`: busy, idle, away, paused or aside; `why` in words when nothing is started there."""
+
+    name: str
+    state: str
+    why: str | None = None
+    study_id: str | None = None
+    job: str | None = None
+    label: str | None = None
+    attempt_id: str | None = None
+    number: int | None = None
+    phase: str | None = None
+    fraction: float | None = None
+    tok_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """The driver's view. Units: `at_s` seconds since 1970; `pid` and `started_s` tell whether the driver still lives."""
+
+    pid: int
+    started_s: float
+    at_s: float
+    machines: tuple[LiveMachine, ...]
+    waits: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Why jobs wait that could run now: a sentence per study."""
+
+
+class LiveFile:
+    """Owns the file of one data directory while this process drives it."""
+
+    def __init__(self, data: Path, clock: Callable[[], float] = time.time) -> None:
+        self._path, self._clock = data / LIVE_FILE, clock
+        self._written_s = 0.0
+        self._started_s = psutil.Process().create_time()
+
+    def tell(self, machines: Callable[[], Sequence[LiveMachine]], waits: Mapping[str, str]) -> None:
+        """Write the state, unless it was written a moment ago. A disk that refuses is no reason to stop a study."""
+        now = self._clock()
+        if now - self._written_s < PERIOD_S:
+            return
+        self._written_s = now
+        live = Live(pid=os.getpid(), started_s=self._started_s, at_s=now, machines=tuple(machines()), waits=dict(waits))
+        part = self._path.with_name(f".{LIVE_FILE}.{os.getpid()}")
+        try:
+            part.write_text(json.dumps(dataclasses.asdict(live)), encoding="utf-8")
+            part.replace(self._path)
+        except OSError:
+            part.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Nobody drives any more."""
+        self._path.unlink(missing_ok=True)
+
+
+def read_live(data: Path) -> Live | None:
+    """What the driver last said, or None when there is none that lives."""
+    try:
+        fields: dict[str, Any] = json.loads((data / LIVE_FILE).read_text(encoding="utf-8"))
+        machines = tuple(LiveMachine(**machine) for machine in fields.pop("machines"))
+        live = Live(machines=machines, **fields)
+        if psutil.Process(live.pid).create_time() != live.started_s:
+            return None
+    except (OSError, ValueError, TypeError, KeyError, psutil.Error):
+        return None
+    return live
