@@ -11,10 +11,11 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from fleet.cli.text import span, task_label
+from fleet.cli.text import task_label
 from fleet.cluster.watch import Count, Watcher
 from fleet.ledger.state import Done, Failed, JobState, Retrying
 from fleet.nodes.node import NodeName
+from fleet.spans import span
 from worker.contract.spool import Progress
 from worker.contract.task import Task
 

@@ -1,4 +1,4 @@
-"""Words for what the commands print: tasks, spans of time and the command that goes on."""
+"""Words for what the commands print: a task by its settings."""
 
 from __future__ import annotations
 
@@ -22,14 +22,3 @@ def task_label(task: Task) -> str:
         confidence = f" {task.draft_confidence}" if task.draft_policy == "gated" else ""
         words.append(f"drafts {task.draft_policy}{confidence}")
     return ", ".join(words)
-
-
-def span(seconds: float) -> str:
-    """A span of time, as short as it can be said."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
-    return f"{minutes // 60} h {minutes % 60:02d} min"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from fleet.report.cells import describe, label, number, printable, times, trust_cell, verdict_line
@@ -23,19 +23,11 @@ _OPEN_TABLES = ("Speed", "Experts and memory", "Flags")
 
 def render(report: HardwareReport) -> str:
     """Render the whole page."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
     charts = [
         ("Decode speed", "Medians with their 95 % intervals, prefill left out.", speed_chart(report)),
         ("Speedup", "Speculative over greedy; the dashed line is no gain.", speedup_chart(report)),
     ]
-    return environment.get_template("page.html.jinja").render(
+    return template("page.html.jinja").render(
         study=printable(report.study),
         synthetic=report.synthetic,
         verdict=verdict_line(report),
@@ -48,6 +40,18 @@ def render(report: HardwareReport) -> str:
         ],
         open_tables=_OPEN_TABLES,
     )
+
+
+def template(name: str) -> Template:
+    """A template that escapes everything and fails on a name that it is not given."""
+    return Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    ).get_template(name)
 
 
 def _card(report: HardwareReport, name: str) -> dict[str, object]:

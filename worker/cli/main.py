@@ -4,6 +4,7 @@
     worker verify DIR                   compare a prepared checkpoint with its manifest
     worker run TASK.json --spool DIR    run one task, as the fleet does, and leave its tables in a spool
     worker bench                        describe a task by flags, run it, and print the report's row
+    worker condition                    print as JSON what the machine is doing: power, heat, load, other models, users
 
 stdout is the answer, stderr is progress. Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted.
 """
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from worker.cli import anchors, checkpoints
+from worker.cli import anchors, checkpoints, conditions
 from worker.cli.files import check_writable, write_text
 from worker.cli.terminal import CacheOption, LockOption, say, stop_on_signals
 from worker.contract.errors import InterruptedRunError, TaskError, WorkerError
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Benchmark a streamed MoE model on this machine.")
 checkpoints.register(app)
 anchors.register(app)
+conditions.register(app)
 
 DEFAULT_PROMPT = "用三句话解释什么是混合专家模型。"
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130

@@ -29,9 +29,14 @@ BUILD_VERSION = ("/usr/bin/sw_vers", "-buildVersion")
 POWER = ("/usr/bin/pmset", "-g")
 BATTERY = ("/usr/bin/pmset", "-g", "batt")
 THERMAL = ("/usr/bin/pmset", "-g", "therm")
+THERMAL_LEVEL = ("/usr/bin/notifyutil", "-g", "com.apple.system.thermalpressurelevel")
+MEMORY_PRESSURE = ("/usr/sbin/sysctl", "-n", "kern.memorystatus_vm_pressure_level")
+INPUT_IDLE = ("/usr/sbin/ioreg", "-rc", "IOHIDSystem", "-d1")
 
 _WHOLE = re.compile(r"[0-9]{1,18}", re.ASCII)
 _POWER_MODES = {"0": "normal", "1": "low", "2": "high"}
+_THERMAL_LEVELS = {"0": "nominal", "1": "moderate", "2": "heavy", "3": "trapping", "4": "sleeping"}
+_MEMORY_PRESSURES = {"1": "normal", "2": "warn", "4": "critical"}
 
 
 def parse_sysctl(text: str | None) -> dict[str, str]:
@@ -118,3 +123,28 @@ def parse_thermal(text: str | None) -> str | None:
     if limit:
         return "nominal" if int(limit[1]) >= 100 else "limited"
     return "nominal" if text and "No thermal warning level has been recorded" in text else None
+
+
+def parse_thermal_level(text: str | None) -> str | None:
+    """The level of thermal pressure that notifyutil prints after the key."""
+    found = re.fullmatch(r"com\.apple\.system\.thermalpressurelevel ([0-9])", (text or "").strip(), re.ASCII)
+    return _THERMAL_LEVELS.get(found[1]) if found else None
+
+
+def parse_memory_pressure(text: str | None) -> str | None:
+    """`normal`, `warn` or `critical`, from the kernel's 1, 2 and 4."""
+    return _MEMORY_PRESSURES.get((text or "").strip())
+
+
+def parse_idle_s(text: str | None) -> float | None:
+    """Seconds since the last key, click or touch; ioreg counts nanoseconds."""
+    found = re.search(r'"HIDIdleTime"\s*=\s*([0-9]{1,18})(?![0-9])', text or "", re.ASCII)
+    return int(found[1]) / 1e9 if found else None
+
+
+def parse_users(text: str | None) -> tuple[str, ...] | None:
+    """Who is logged in, each once, from `who -q`, whose last line counts them."""
+    lines = (text or "").splitlines()
+    if not lines or not re.fullmatch(r"# users ?= ?[0-9]{1,6}", lines[-1].strip(), re.ASCII):
+        return None
+    return tuple(sorted({name for line in lines[:-1] for name in line.split()}))

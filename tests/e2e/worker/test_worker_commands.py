@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import psutil
@@ -18,6 +18,7 @@ import pytest
 from worker.checkpoint.resolve import BUNDLED_DIRECTORY
 from worker.cli.files import check_writable
 from worker.cli.main import _byte_count
+from worker.contract.condition import PresentCondition, condition_from_json
 from worker.contract.errors import TaskError
 from worker.contract.outcome import Completed, Failed
 from worker.contract.schema import SCHEMAS
@@ -317,6 +318,14 @@ def test_a_run_ends_when_its_supervisor_is_gone(task, tmp_path, cache_directory)
     outcome = read_outcome(spool)
     assert isinstance(outcome, Failed)
     assert outcome.kind == "lost"
+
+
+def test_condition_prints_what_the_machine_says(worker):
+    result = worker("condition", lock=False)
+    assert result.returncode == 0, result.stderr
+    found = condition_from_json(result.stdout)
+    assert found.load_average is not None
+    assert set(json.loads(result.stdout)) == {field.name for field in fields(PresentCondition)}
 
 
 def test_reads_compares_demanded_reads_with_the_same_threads_alone(worker, cache_directory):

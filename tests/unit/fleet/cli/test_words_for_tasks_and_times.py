@@ -1,12 +1,10 @@
-"""Labels name what varies; spans are short."""
+"""Labels name what varies."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
-from fleet.cli.text import span, task_label
+from fleet.cli.text import task_label
 from worker.contract.task import CheckpointRef, Prompt, Task
 
 PROMPTS = (Prompt(id="p", category="c", text="t"),)
@@ -39,10 +37,3 @@ def test_a_label_names_a_draft_policy_that_is_not_the_default():
     gated = Task(checkpoint=checkpoint, prompts=PROMPTS, draft_policy="gated", draft_confidence=0.5)
     assert task_label(gated) == "width 3, slots all, drafts gated 0.5"
     assert task_label(replace(gated, draft_policy="off")) == "width 3, slots all, drafts off"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.4, "0 s"), (59.4, "59 s"), (59.6, "1 min 00 s"), (65, "1 min 05 s"), (7260, "2 h 01 min")]
-)
-def test_spans(seconds, text):
-    assert span(seconds) == text

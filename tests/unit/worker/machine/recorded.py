@@ -7,6 +7,8 @@ from pathlib import Path
 
 from worker.machine import macos
 from worker.machine.command import Runner
+from worker.machine.present import USERS
+from worker.machine.processes import PROCESSES
 
 SAMPLES = Path(__file__).parent / "samples"
 _FILES = {
@@ -18,6 +20,11 @@ _FILES = {
     macos.POWER: "pmset.txt",
     macos.BATTERY: "batt.txt",
     macos.THERMAL: "therm.txt",
+    macos.THERMAL_LEVEL: "thermal_level.txt",
+    macos.MEMORY_PRESSURE: "memory_pressure.txt",
+    macos.INPUT_IDLE: "idle.txt",
+    PROCESSES: "ps.txt",
+    USERS: "who.txt",
 }
 
 

@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from worker.machine import linux, macos
+from worker.machine.processes import parse_model_processes
 
 SAMPLES = sorted(path for path in (Path(__file__).parent / "samples").rglob("*") if path.is_file())
 
@@ -20,6 +21,11 @@ PARSERS: list[Callable[[str | None], object]] = [
     macos.parse_power_mode,
     macos.parse_on_ac_power,
     macos.parse_thermal,
+    macos.parse_thermal_level,
+    macos.parse_memory_pressure,
+    macos.parse_idle_s,
+    macos.parse_users,
+    parse_model_processes,
     macos.whole,
     lambda text: macos.cpu_cores(macos.parse_sysctl(text)),
     lambda text: macos.cpu_tiers(macos.parse_sysctl(text)),
@@ -40,6 +46,12 @@ FRAGMENTS = st.sampled_from(
         '"}]}',
         "powermode ",
         "CPU_Speed_Limit = ",
+        "com.apple.system.thermalpressurelevel ",
+        '"HIDIdleTime" = ',
+        "# users = ",
+        "\n 1 /",
+        " python -m ",
+        ".app/Contents/",
         "MemTotal: ",
         " kB",
         "NAME=",
@@ -55,12 +67,14 @@ FRAGMENTS = st.sampled_from(
 @example("9" * 5000)
 @example("9" * 30)
 @example("[" * 100_000)
+@example('"HIDIdleTime" = ' + "9" * 5000)
+@example("com.apple.system.thermalpressurelevel 9")
 @example("hw.nperflevels: " + "9" * 30)
 @given(st.one_of(st.none(), st.text(), st.lists(FRAGMENTS | st.text(max_size=4) | st.integers().map(str)).map("".join)))
 def test_any_text_is_answered_with_a_value_that_a_column_can_hold(text: str | None) -> None:
     for parse in PARSERS:
         value = parse(text)
-        if isinstance(value, int):
+        if isinstance(value, int | float):
             assert 0 <= value < 2**63
         if isinstance(value, str):
             assert value
