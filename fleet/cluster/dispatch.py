@@ -20,7 +20,7 @@ import pyarrow as pa
 from fleet.cluster.actors import Attempt, wait_for_items
 from fleet.cluster.admission import Admission
 from fleet.cluster.book import Book
-from fleet.cluster.items import Advanced, Ended, Item, LogItem, Order, Started, TableItem, Vanished
+from fleet.cluster.items import Advanced, Ended, Item, LogItem, Order, Postponed, Started, TableItem, Vanished
 from fleet.cluster.live import LiveFile, LiveMachine
 from fleet.cluster.recover import recover
 from fleet.cluster.watch import Count, NobodyWatches, Watcher
@@ -52,6 +52,9 @@ from worker.contract.build import build_hash
 from worker.contract.spool import Progress
 from worker.contract.task import Task
 
+GATE_PAUSE_S = 300.0
+"""A machine that is not in the condition asked for is asked again after this, then after twice as long, ..."""
+LONGEST_GATE_PAUSE_S = 1800.0
 PRESENCE_S = 2.0
 """How often the cluster is asked who is there."""
 
@@ -159,6 +162,8 @@ class Dispatcher:
         self._closing: dict[NodeName, threading.Thread] = {}
         self.present: frozenset[NodeName] = frozenset()
         self._asked_presence_s = -PRESENCE_S
+        self._not_ready: dict[NodeName, tuple[str, float]] = {}
+        self._ask_again_s: dict[NodeName, float] = {}
 
     def run(self) -> None:
         """Run every job of the one study until each is done or given up.
@@ -259,6 +264,8 @@ class Dispatcher:
             return Idle(state="paused", why=paused)
         if machine.quarantined_until_s is not None and machine.quarantined_until_s > self._clock():
             return Idle(state="aside", why=f"{machine.strikes} attempts in a row were lost: {machine.quarantined_for}")
+        if self._ask_again_s.get(node, 0.0) > self._clock():
+            return Idle(state="not ready", why=self._not_ready[node][0])
         return None
 
     def _start(self, start: Start) -> None:
@@ -321,9 +328,12 @@ class Dispatcher:
             return  # late: it speaks of an attempt that is over
         active.heard_s = time.monotonic()
         match item:
+            case Postponed(reasons=reasons):
+                self._postpone(active, "; ".join(reasons))
             case Started(build_hash=theirs) if theirs != build_hash():
                 self._fail(active, _other_build(active.node, theirs))
             case Started():
+                self._not_ready.pop(active.node, None)
                 active.started_s = active.advanced_s = active.heard_s
             case Advanced(progress=progress):
                 self._advance(active, progress)
@@ -405,6 +415,22 @@ class Dispatcher:
         strikes = self.book.machines[node].strikes + 1
         until_s = quarantined_until(strikes, now_s=self._clock())
         return MachineStruck(machine=node, reason=reason, strikes=strikes, until_s=until_s)
+
+    def _postpone(self, active: Active, reason: str) -> None:
+        """Leave the machine alone for a while, longer each time that it is not ready in a row."""
+        _, earlier_s = self._not_ready.get(active.node, ("", 0.0))
+        pause_s = min(max(2 * earlier_s, GATE_PAUSE_S), LONGEST_GATE_PAUSE_S)
+        self._not_ready[active.node] = reason, pause_s
+        self._ask_again_s[active.node] = self._clock() + pause_s
+        self._give_back(active, reason)
+
+    def _give_back(self, active: Active, reason: str) -> None:
+        """End an attempt that is not held against its job: it waits again."""
+        task_id, target = job_parts(active.job)
+        event = AttemptCancelled(
+            study_id=active.study_id, task_id=task_id, attempt_id=active.id, reason=reason, again=True, target=target
+        )
+        self._end(active, event, forget=True)
 
     def _cancel(self) -> None:
         """End the attempts of studies that were taken back."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from fleet.nodes.node import NodeName
+from fleet.schedule.gates import Gates
 from fleet.study.study import StudyId
 from worker.contract.outcome import Outcome
 from worker.contract.spool import Progress
@@ -34,10 +35,20 @@ class Order:
     poll_s: float = 0.2
     grace_s: float = 3.0
     """How long the benchmark may take to end by itself after it was told to stop."""
+    gates: Gates | None = None
+    """What must be true of the machine before the benchmark starts there; None asks nothing."""
 
     @property
     def directory(self) -> Path:
         return self.spool.expanduser() / self.attempt_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Postponed:
+    """The machine is not in the condition that was asked for; no benchmark was started."""
+
+    attempt_id: str
+    reasons: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,4 +110,4 @@ class Vanished:
     machine: bool = False
 
 
-Item = Started | Heartbeat | Advanced | TableItem | LogItem | Ended | Vanished
+Item = Postponed | Started | Heartbeat | Advanced | TableItem | LogItem | Ended | Vanished

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fleet.cluster.items import Order
+from worker.contract.condition import PresentCondition, condition_from_json
 from worker.contract.spool import LOG_FILE, PROGRESS_FILE, Progress
 
 KEPT_VARIABLES = frozenset(
@@ -32,10 +33,32 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def worker_command(order: Order) -> tuple[str, ...]:
+    """How the worker's command line begins: the order's, or that of the installation that runs this."""
+    return order.worker_argv or (sys.executable, "-m", "worker.cli")
+
+
+def ask_condition(order: Order, timeout_s: float = 60.0) -> PresentCondition:
+    """The machine's present condition, as its own worker sees it. What it does not tell in time is unknown."""
+    try:
+        found = subprocess.run(
+            [*worker_command(order), "condition"],
+            env=clean_environment(os.environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout_s,
+            text=True,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return PresentCondition()
+    return condition_from_json(found.stdout)
+
+
 def command_line(order: Order, task_file: Path) -> list[str]:
     optional = {"--lock": order.lock, "--cache": order.cache}
     return [
-        *(order.worker_argv or (sys.executable, "-m", "worker.cli")),
+        *worker_command(order),
         "run",
         str(task_file),
         *("--spool", str(order.directory)),

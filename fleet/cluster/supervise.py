@@ -12,8 +12,20 @@ import threading
 import time
 from collections.abc import Iterator
 
-from fleet.cluster.items import Advanced, Ended, Heartbeat, Item, LogItem, Order, Started, TableItem, Vanished
-from fleet.cluster.process import BenchmarkProcess
+from fleet.cluster.items import (
+    Advanced,
+    Ended,
+    Heartbeat,
+    Item,
+    LogItem,
+    Order,
+    Postponed,
+    Started,
+    TableItem,
+    Vanished,
+)
+from fleet.cluster.process import BenchmarkProcess, ask_condition
+from fleet.schedule.gates import Closed, check
 from worker.contract.build import build_hash
 from worker.contract.outcome import Completed, Failed
 from worker.contract.spool import read_outcome, read_tables
@@ -29,8 +41,11 @@ class Supervisor:
         self._stopped = False
 
     def run(self) -> Iterator[Item]:
-        """Yield everything that happens, at least one item every `heartbeat_s`, and end with `Ended` or `Vanished`."""
+        """Yield everything that happens, at least an item every `heartbeat_s`; `Ended`, `Vanished` or `Postponed` comes last."""
         order = self._order
+        if order.gates is not None and isinstance(answer := check(order.gates, ask_condition(order)), Closed):
+            yield Postponed(attempt_id=order.attempt_id, reasons=answer.reasons)
+            return
         try:
             with self._guard:
                 if self._stopped:
