@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from fleet.cli import demo, machines, report, status, submit
+from fleet.cli import demo, machines, report, schedule, status, submit, summary
 from fleet.errors import FleetError
 
 app = typer.Typer(
@@ -26,7 +26,9 @@ app.command("demo")(demo.demo)
 app.command("submit")(submit.submit)
 app.command("status")(status.status)
 app.command("report")(report.report)
+app.command("summary")(summary.summary)
 app.add_typer(machines.app, name="machines")
+app.add_typer(schedule.app, name="schedule")
 
 
 def _print_version(wanted: bool) -> None:
