@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from fleet.cli import control, demo, machines, report, serve, status, submit, watch
+from fleet.cli import control, demo, machines, report, schedule, serve, status, submit, summary, watch
 from fleet.errors import FleetError
 
 app = typer.Typer(
@@ -33,7 +33,9 @@ app.command("cancel")(control.cancel)
 app.command("pause")(control.pause)
 app.command("resume")(control.resume)
 app.command("logs")(control.logs)
+app.command("summary")(summary.summary)
 app.add_typer(machines.app, name="machines")
+app.add_typer(schedule.app, name="schedule")
 
 
 def _print_version(wanted: bool) -> None:

@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, get_args
 
+from fleet.ledger.schedule_events import ScheduleEvent, schedule_subject
 from fleet.nodes.job import JobId, job_id
 from fleet.nodes.node import NodeName
 from fleet.study.study import StudyId
@@ -195,7 +196,7 @@ AttemptEnding = AttemptCompleted | AttemptFailed | AttemptLost | AttemptCancelle
 JobEvent = TaskPlanned | JobDropped | AttemptStarted | AttemptEnding
 StudyEvent = StudySubmitted | StudyCancelled | StudyPaused | StudyResumed | StudyFinished | JobEvent
 MachineEvent = MachineReported | MachinePaused | MachineStruck | MachineRecovered | MachineResumed
-Event = StudyEvent | MachineEvent
+Event = StudyEvent | MachineEvent | ScheduleEvent
 
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
 
@@ -204,7 +205,9 @@ MACHINE_SUBJECT = "machine:"
 
 
 def subject(event: Event) -> str:
-    """What an event speaks of: a study's id, or a machine."""
+    """What an event speaks of: a study's id, a machine, or a schedule."""
+    if isinstance(event, ScheduleEvent):
+        return schedule_subject(event.schedule)
     return f"{MACHINE_SUBJECT}{event.machine}" if isinstance(event, MachineEvent) else event.study_id
 
 

@@ -17,6 +17,8 @@ from pathlib import Path
 from fleet.errors import DriverBusyError, StorageError
 from fleet.ledger.events import MACHINE_SUBJECT, Event, Recorded, event_from_json, event_to_json, subject
 from fleet.ledger.machines import MachineState, fold_machines
+from fleet.ledger.schedule_events import SCHEDULE_SUBJECT, ScheduleEvent
+from fleet.ledger.schedule_state import Schedules, fold_schedules
 from fleet.ledger.state import StudyState, fold
 from fleet.nodes.node import NodeName
 from fleet.study.study import StudyId
@@ -136,6 +138,11 @@ class Ledger:
     def machine_records(self) -> list[Recorded]:
         """Everything recorded of machines, oldest first."""
         return self._select(f"WHERE {self._subject} GLOB ?", f"{MACHINE_SUBJECT}*")
+
+    def schedules(self) -> Schedules:
+        """Every schedule that was ever added, removed ones included."""
+        records = self._select(f"WHERE {self._subject} GLOB ?", f"{SCHEDULE_SUBJECT}*")
+        return fold_schedules((r.at_s, r.event) for r in records if isinstance(r.event, ScheduleEvent))
 
     def _select(self, where: str, value: str | int) -> list[Recorded]:
         with self._guarded():

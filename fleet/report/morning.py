@@ -14,10 +14,10 @@ from typing import Literal
 from fleet.compare.change import RowChange, row_change, variant_of
 from fleet.report.hardware import HardwareReport, ReportRow
 
-JobEnd = Literal["done", "failed", "lost", "cancelled", "postponed", "running"]
-"""`postponed`: it waits for another night. `lost`: nobody could say how its last attempt ended."""
+JobEnd = Literal["done", "failed", "lost", "cancelled", "postponed", "running", "waiting"]
+"""`lost`: nobody could say how its last attempt ended. `postponed`: it waits for another night; `waiting`: in this one."""
 
-ENDS: tuple[JobEnd, ...] = ("done", "failed", "lost", "cancelled", "postponed", "running")
+ENDS: tuple[JobEnd, ...] = ("done", "failed", "lost", "cancelled", "postponed", "running", "waiting")
 ANY_MACHINE = "(any machine)"
 
 

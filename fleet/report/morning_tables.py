@@ -6,7 +6,7 @@ from datetime import datetime, tzinfo
 
 from fleet.compare.change import Change
 from fleet.report.cells import NOTHING, Cell, Table, Tone, exactness_cell, interval, label, table, text
-from fleet.report.morning import ANY_MACHINE, ChangeLine, JobEnd, MorningReport
+from fleet.report.morning import ANY_MACHINE, ENDS, ChangeLine, JobEnd, MorningReport
 from fleet.spans import span
 
 _END_TONE: dict[JobEnd, Tone] = {"failed": "bad", "lost": "bad", "cancelled": "warn", "postponed": "warn"}
@@ -39,6 +39,8 @@ def headline(report: MorningReport) -> Cell:
     others = [f"{count} {_end_words(end)}" for end in _END_TONE if (count := report.count(end))]
     if running := report.count("running"):
         others.append(f"{running} still running")
+    if waiting := report.count("waiting"):
+        others.append(f"{waiting} waiting")
     changed = [f"{n} {verdict}" for verdict in ("slower", "faster") if (n := report.num_changed(verdict))]
     wrong = sum(line.row.figures.exactness == "wrong" for line in report.changes)
     parts = [head, ", ".join(others), _of_rows(changed, len(report.changes)), f"{wrong} wrong" if wrong else ""]
@@ -63,7 +65,7 @@ def tables(report: MorningReport) -> tuple[Table, ...]:
 
 def machines_table(report: MorningReport) -> Table:
     """One line per machine: how many of its jobs ended how."""
-    shown: list[JobEnd] = [end for end in ("failed", "lost", "cancelled", "postponed", "running") if report.count(end)]
+    shown: list[JobEnd] = [end for end in ENDS if end != "done" and report.count(end)]
     return table(
         "Machines",
         "",
@@ -86,7 +88,7 @@ def _count_cell(count: int, end: JobEnd) -> Cell:
 
 def open_table(report: MorningReport) -> Table:
     """What did not run, and why."""
-    jobs = [job for job in report.jobs if job.end not in ("done", "running")]
+    jobs = [job for job in report.jobs if job.end in _END_TONE]
     return table(
         "Not run",
         "",

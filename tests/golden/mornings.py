@@ -82,7 +82,11 @@ def too_short() -> MorningReport:
 
 
 def first_night() -> MorningReport:
-    jobs = [*done("studio-1", 2), JobFact(label="width 3, slots 32", machine="studio-1", end="running")]
+    jobs = [
+        *done("studio-1", 2),
+        JobFact(label="width 3, slots 32", machine="studio-1", end="running"),
+        JobFact(label="width 4, slots 32", machine="studio-1", end="waiting"),
+    ]
     return morning_report(facts(None, ended=False), jobs, report_of(row(width=2)), None)
 
 
