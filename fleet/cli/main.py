@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from fleet.cli import demo, machines, report, status, submit
+from fleet.cli import demo, doctor, machines, report, status, submit, up
 from fleet.errors import FleetError
 
 app = typer.Typer(
@@ -27,6 +27,9 @@ app.command("submit")(submit.submit)
 app.command("status")(status.status)
 app.command("report")(report.report)
 app.add_typer(machines.app, name="machines")
+app.command("up")(up.up)
+app.command("down")(up.down)
+app.command("doctor")(doctor.doctor)
 
 
 def _print_version(wanted: bool) -> None:

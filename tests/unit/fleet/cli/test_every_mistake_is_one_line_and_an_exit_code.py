@@ -123,7 +123,7 @@ def test_every_command_and_option_is_explained():
 
     group = get_command(app)
     commands = group.commands  # pyright: ignore[reportAttributeAccessIssue]
-    assert sorted(commands) == ["demo", "machines", "report", "status", "submit"]
+    assert sorted(commands) == ["demo", "doctor", "down", "machines", "report", "status", "submit", "up"]
     assert sorted(commands["machines"].commands) == ["add", "list", "remove", "show"]
     for command in (*commands.values(), *commands["machines"].commands.values()):
         assert command.help
