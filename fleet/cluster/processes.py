@@ -16,6 +16,9 @@ import psutil
 _SAME_S = 5.0
 """A clock that is set moves creation times a little; a number does not come back that soon."""
 
+_AFTER_LEADER_S = 1.0
+"""What a leader has not ended by then, it will not."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessId:
@@ -68,16 +71,17 @@ def family(leaders: Iterable[ProcessId]) -> list[psutil.Process]:
 
 
 def end(leaders: Iterable[ProcessId], *, grace_s: float) -> list[psutil.Process]:
-    """End these sessions with all descendants: the leaders are asked first, then the rest is killed.
+    """End these sessions with all descendants: the leaders are asked and end their own, then whatever is left is killed.
 
     Returns what still lives, which should be nothing.
     """
     leaders = list(leaders)
     members = family(leaders)
-    for leader in leaders:
-        if process := leader.find():
-            _signal(process.terminate)
-    psutil.wait_procs(members, timeout=grace_s)
+    asked = [process for leader in leaders if (process := leader.find())]
+    for process in asked:
+        _signal(process.terminate)
+    psutil.wait_procs(asked, timeout=grace_s)
+    psutil.wait_procs(members, timeout=_AFTER_LEADER_S)
     everyone = {process.pid: process for process in (*members, *family(leaders))}
     rest = [process for process in everyone.values() if _lives(process)]
     for process in rest:
