@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from fleet.cli import control, demo, machines, report, schedule, serve, status, submit, summary, watch
+from fleet.cli import control, demo, doctor, machines, report, schedule, serve, status, submit, summary, up, watch
 from fleet.errors import FleetError
 
 app = typer.Typer(
@@ -36,6 +36,9 @@ app.command("logs")(control.logs)
 app.command("summary")(summary.summary)
 app.add_typer(machines.app, name="machines")
 app.add_typer(schedule.app, name="schedule")
+app.command("up")(up.up)
+app.command("down")(up.down)
+app.command("doctor")(doctor.doctor)
 
 
 def _print_version(wanted: bool) -> None:

@@ -70,12 +70,10 @@ def submit(
 def in_edition(study: Study, directory: DataDirectory, *, again: bool) -> Study:
     """The study's latest edition, or the one after it."""
     from fleet.cli.lookup import known_studies
+    from fleet.cluster.submit_events import latest_edition, next_edition
 
     known = {state.study_id for state in known_studies(directory)}
-    edition = 1
-    while study.in_edition(edition + 1).id in known:
-        edition += 1
-    return study.in_edition(edition + 1 if again and study.id in known else edition)
+    return next_edition(study, known) if again else latest_edition(study, known)
 
 
 def is_served(directory: DataDirectory) -> bool:

@@ -12,10 +12,8 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from fleet.cluster.items import Item, Order, Started, Vanished
+from fleet.cluster.settings import HOST_LABEL, SLOT_RESOURCE
 from fleet.cluster.supervise import Supervisor
-
-HOST_LABEL = "host"
-SLOT_RESOURCE = "bench_slot"
 
 
 class Attempt:

@@ -6,11 +6,14 @@ reads. What another process records (a new study, a cancellation, a pause) is fo
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from fleet.ledger.events import (
+    AttemptCompleted,
     AttemptStarted,
     Event,
     JobEvent,
@@ -20,8 +23,10 @@ from fleet.ledger.events import (
     job_of,
 )
 from fleet.ledger.machines import MachineState, apply_machine
+from fleet.ledger.schedule_events import ScheduleEvent
+from fleet.ledger.schedule_state import Schedules, apply_schedule
 from fleet.ledger.sqlite import Ledger
-from fleet.ledger.state import Planned, Retrying, StudyState
+from fleet.ledger.state import Done, Planned, Retrying, StudyState
 from fleet.nodes.job import JobId, job_parts
 from fleet.nodes.node import NodeName
 from fleet.schedule.plan import Waiting, interleaved
@@ -34,6 +39,7 @@ class _Entry:
     """A study with what is derived from it once."""
 
     state: StudyState
+    asked: dict[str, Any] = field(default_factory=dict)
     tasks: dict[TaskId, Task] = field(default_factory=dict)
     positions: dict[TaskId, int] = field(default_factory=dict)
     groups: dict[TaskId, str] = field(default_factory=dict)
@@ -50,6 +56,10 @@ class Book:
         self.machines: dict[NodeName, MachineState] = defaultdict(MachineState)
         self.turns: dict[NodeName, Counter[StudyId]] = defaultdict(Counter)
         self._seq = ledger.last_seq()
+        self.schedules: Schedules = ledger.schedules()
+        self._durations: dict[tuple[str, NodeName], list[float]] = defaultdict(list)
+        for study_id, task_id, node, took_s in ledger.durations():
+            self._remember(study_id, task_id, node, took_s)
         for name, state in ledger.machines().items():
             self.machines[name] = state
         for study_id in ledger.open_studies():
@@ -106,9 +116,23 @@ class Book:
             event = record.event
             if isinstance(event, MachineEvent):
                 self.machines[event.machine] = apply_machine(self.machines[event.machine], event)
-            elif isinstance(event, StudyEvent):
+            elif isinstance(event, ScheduleEvent):
+                self.schedules = apply_schedule(self.schedules, event, at_s=record.at_s)
+            else:
                 self._take(event, record)
         return records
+
+    def durations(self, study_id: StudyId, task_id: TaskId, node: NodeName) -> list[float]:
+        """What the same task took on a machine before, else the other tasks of the same study there. Units: seconds."""
+        return self._durations.get((task_id, node)) or self._durations.get((_series(study_id), node), [])
+
+    def asked(self, study_id: StudyId) -> dict[str, Any]:
+        """The study as it was asked for."""
+        return self._entries[study_id].asked
+
+    def _remember(self, study_id: StudyId, task_id: TaskId, node: NodeName, took_s: float) -> None:
+        self._durations[task_id, node].append(took_s)
+        self._durations[_series(study_id), node].append(took_s)
 
     def _take(self, event: StudyEvent, record: Recorded) -> None:
         entry = self._entries.get(event.study_id)
@@ -117,7 +141,7 @@ class Book:
             return
         entry.state.apply(event, at_s=record.at_s)
         if isinstance(event, JobEvent) and entry.tasks:
-            self._count(event)
+            self._count(event, entry.state)
             self._place(entry, job_of(event))
         else:
             self._derive(entry)
@@ -130,6 +154,7 @@ class Book:
 
     def _derive(self, entry: _Entry) -> None:
         """What follows from the whole study: its tasks, their order, and every waiting job."""
+        entry.asked = json.loads(entry.state.study)
         entry.tasks = entry.state.definitions()
         order = interleaved(len(entry.tasks))
         place = {index: position for position, index in enumerate(order)}
@@ -155,6 +180,17 @@ class Book:
             not_before_s=self._not_before.get(job, 0.0),
         )
 
-    def _count(self, event: JobEvent) -> None:
+    def _count(self, event: JobEvent, state: StudyState) -> None:
+        """Remember who has had a turn, and what attempts took."""
         if isinstance(event, AttemptStarted):
             self.turns[NodeName(event.node)][event.study_id] += 1
+        elif isinstance(event, AttemptCompleted):
+            done = state.jobs.get(job_of(event))
+            if isinstance(done, Done) and done.attempt_id == event.attempt_id:
+                self._remember(event.study_id, event.task_id, NodeName(done.node), done.took_s)
+
+
+def _series(study_id: StudyId) -> str:
+    """What all editions of a study have in common; no task's id holds a slash."""
+    head, _, tail = study_id.rpartition("-")
+    return f"series/{head if tail.isdecimal() and len(tail) < 8 else study_id}"

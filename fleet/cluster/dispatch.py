@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -18,10 +18,11 @@ from typing import Protocol
 import pyarrow as pa
 
 from fleet.cluster.actors import Attempt, wait_for_items
-from fleet.cluster.admission import Admission
+from fleet.cluster.admission import Admission, Targets
 from fleet.cluster.book import Book
 from fleet.cluster.items import Advanced, Ended, Item, LogItem, Order, Postponed, Started, TableItem, Vanished
 from fleet.cluster.live import LiveFile, LiveMachine
+from fleet.cluster.night_shift import NightShift
 from fleet.cluster.recover import recover
 from fleet.cluster.watch import Count, NobodyWatches, Watcher
 from fleet.errors import InterruptedStudyError
@@ -37,6 +38,7 @@ from fleet.ledger.events import (
     MachineStruck,
     StudyFinished,
 )
+from fleet.ledger.machines import MachineState
 from fleet.ledger.sqlite import Ledger
 from fleet.ledger.state import Done, Failed, Running, StudyState, Tries, Waiting, is_open
 from fleet.nodes.job import JobId, job_parts
@@ -46,7 +48,7 @@ from fleet.schedule.plan import Free, Start, plan
 from fleet.schedule.quarantine import quarantined_until
 from fleet.schedule.retry import Retry, decide
 from fleet.store.runs import RunStore
-from fleet.study.study import StudyId
+from fleet.study.study import Study, StudyId
 from worker.contract import outcome as outcomes
 from worker.contract.build import build_hash
 from worker.contract.spool import Progress
@@ -100,6 +102,10 @@ class Cluster(Protocol):
         """The machines of the inventory."""
         ...
 
+    def targets(self, study: Study, machines: Mapping[NodeName, MachineState]) -> Targets:
+        """Who is to run what of a study. Raises: UsageError when a task fits no machine."""
+        ...
+
     def present(self) -> frozenset[NodeName]:
         """Those that can be given an attempt now. Raises: ClusterError when the cluster itself is gone."""
         ...
@@ -150,6 +156,7 @@ class Dispatcher:
         only: StudyId | None = None,
         watcher: Watcher | None = None,
         live: LiveFile | None = None,
+        say: Callable[[str], None] = lambda text: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`only`: leave all other studies alone. `clock`: seconds since 1970."""
@@ -158,6 +165,7 @@ class Dispatcher:
         self._watcher, self._live = watcher or NobodyWatches(), live
         self._admission = admission or Admission()
         self.book = Book(ledger)
+        self._shift = NightShift(book=self.book, ledger=ledger, targets=self._targets, clock=clock, say=say)
         self.active: dict[NodeName, Active] = {}
         self._closing: dict[NodeName, threading.Thread] = {}
         self.present: frozenset[NodeName] = frozenset()
@@ -199,13 +207,15 @@ class Dispatcher:
         """One turn: follow, start, listen, give up what is overdue, close what is over."""
         self.book.catch_up()
         self._look()
+        if self._only is None:
+            self._shift.begin_and_end()
         self._cancel()
         self._start_planned()
         self._listen()
         self._give_up_overdue()
         self._finish_studies()
         if self._live is not None:
-            self._live.tell(self._machines, {})
+            self._live.tell(self._machines, {str(study): reason for study, reason in self._shift.postponed.items()})
 
     def _machines(self) -> list[LiveMachine]:
         return [self._machine(node.name) for node in self._cluster.nodes()]
@@ -237,10 +247,16 @@ class Dispatcher:
         self._admission.follow(self.book, self._cluster.nodes())
 
     def _start_planned(self) -> None:
-        for start in plan(
-            self.book.waiting(only=self._only), self._free(), fits=self._admission.fits, now_s=self._clock()
-        ):
-            self._start(start)
+        nodes = {node.name: node for node in self._cluster.nodes()}
+        starts = plan(
+            self.book.waiting(only=self._only),
+            self._free(),
+            fits=self._admission.fits,
+            may_start=lambda waiting, name: self._shift.may_start(waiting, nodes[name]),
+            now_s=self._clock(),
+        )
+        for start in starts:
+            self._start(start, nodes[start.node])
 
     def _free(self) -> list[Free]:
         """The machines that may start something now, in the inventory's order."""
@@ -268,7 +284,7 @@ class Dispatcher:
             return Idle(state="not ready", why=self._not_ready[node][0])
         return None
 
-    def _start(self, start: Start) -> None:
+    def _start(self, start: Start, node: Node) -> None:
         task_id, target = job_parts(start.job)
         attempt_id = f"{start.number:02d}-{secrets.token_hex(6)}"
         self.book.append(
@@ -283,7 +299,6 @@ class Dispatcher:
             )
         )
         task = self.book.task(start.study_id, start.job)
-        node = next(node for node in self._cluster.nodes() if node.name == start.node)
         now = time.monotonic()
         self.active[start.node] = Active(
             attempt=Attempt(self._order(start, task, attempt_id, node), local=node.address is None),
@@ -311,6 +326,7 @@ class Dispatcher:
             cache=places.cache,
             heartbeat_s=settings.heartbeat_s,
             grace_s=settings.grace_s,
+            gates=self._shift.gates(start.study_id),
         )
 
     def _listen(self) -> None:
@@ -464,9 +480,23 @@ class Dispatcher:
         now = time.monotonic()
         for active in list(self.active.values()):
             heard = Heard(started=active.started_s is not None, item_s=active.heard_s, progress_s=active.advanced_s)
+            reason = self._overran(active)
+            if reason is not None:
+                self._give_back(active, reason)
+                continue
             late = overdue(heard, self._settings.limits, now_s=now)
             if late is not None:
                 self._lose(active, late.reason, machine=late.machine)
+
+    def _overran(self, active: Active) -> str | None:
+        running = self.book.study(active.study_id).jobs[active.job]
+        node = next((node for node in self._cluster.nodes() if node.name == active.node), None)
+        if node is None or not isinstance(running, Running):
+            return None
+        return self._shift.overran(active.study_id, node, running.since_s)
+
+    def _targets(self, study: Study) -> Targets:
+        return self._cluster.targets(study, self.book.machines)
 
     def _finish_studies(self) -> None:
         for study_id, state in self.book.studies.items():

@@ -10,36 +10,31 @@ import contextlib
 import json
 import logging
 import os
-import secrets
 import shutil
-import signal
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import psutil
 
-from fleet.cluster.actors import HOST_LABEL, SLOT_RESOURCE
+from fleet.cluster.settings import (
+    HOST_LABEL,
+    OBJECT_STORE_BYTES,
+    RAY_ENVIRONMENT,
+    SLOT_RESOURCE,
+    TOKEN_VARIABLE,
+    variables,
+)
+from fleet.cluster.signals import termination_as_interrupt
+from fleet.cluster.token import write_token
 from fleet.errors import ClusterError
 from fleet.nodes.node import Node
 
 PREFIX = "fr-"
 """Short, because Ray puts sockets below it and a socket's path may have at most 103 bytes."""
-OBJECT_STORE_BYTES = 128 << 20
-"""Tables are small; Ray's default would take gigabytes from the benchmark."""
 PIDS_FILE = "processes.json"
-
-_RAY_ENVIRONMENT = {
-    "RAY_AUTH_MODE": "token",
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_worker_niceness": "0",  # Ray's default of 15 would be inherited by the benchmark
-    "RAY_memory_monitor_refresh_ms": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-}
 
 
 @contextlib.contextmanager
@@ -52,10 +47,10 @@ def embedded(node: Node) -> Iterator[None]:
     directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=_short_temp()))
     with contextlib.ExitStack() as cleanup:
         cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
-        cleanup.enter_context(_environment(_RAY_ENVIRONMENT | {"RAY_AUTH_TOKEN_PATH": str(_write_token(directory))}))
+        cleanup.enter_context(variables({**RAY_ENVIRONMENT, TOKEN_VARIABLE: str(write_token(directory / "token"))}))
         cleanup.callback(_shut_down)
         _start(node, directory)
-        cleanup.enter_context(_termination_as_interrupt())
+        cleanup.enter_context(termination_as_interrupt())
         yield
 
 
@@ -97,48 +92,8 @@ def _shut_down() -> None:
         ray.shutdown()
 
 
-def _write_token(directory: Path) -> Path:
-    path = directory / "token"
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as handle:
-        handle.write(secrets.token_hex(32))
-    return path
-
-
 def _short_temp() -> str:
     return "/tmp" if Path("/tmp").is_dir() else tempfile.gettempdir()  # noqa: S108 - see PREFIX; mkdtemp is private
-
-
-@contextlib.contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
-    """Ray's processes read these from the environment that they inherit; it is put back afterwards."""
-    before = dict(os.environ)
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-
-
-@contextlib.contextmanager
-def _termination_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP stop a study as cleanly as Ctrl-C does."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    previous: dict[signal.Signals, Any] = {}
-    try:
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            previous[number] = signal.signal(number, interrupt)
-    except ValueError:
-        pass  # not the main thread: then the caller's signals are the caller's
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def sweep() -> None:

@@ -10,27 +10,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
+from fleet.cluster.environment import clean_environment
 from fleet.cluster.items import Order
 from worker.contract.condition import PresentCondition, condition_from_json
 from worker.contract.spool import LOG_FILE, PROGRESS_FILE, Progress
-
-KEPT_VARIABLES = frozenset(
-    {"HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "LANGUAGE", "TZ", "TMPDIR"}
-    | {"LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SSL_CERT_FILE"}
-)
-KEPT_PREFIXES = ("LC_", "XDG_", "PYTHON")
-"""What a process needs to find its files. Everything else, above all RAY_* and *_NUM_THREADS, is left out."""
-
-
-def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    return {
-        name: value
-        for name, value in environment.items()
-        if name in KEPT_VARIABLES or (name.startswith(KEPT_PREFIXES) and name != "PYTHONBREAKPOINT")
-    }
 
 
 def worker_command(order: Order) -> tuple[str, ...]:

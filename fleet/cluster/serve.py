@@ -49,6 +49,7 @@ def serve(
                         admission=Admission(judge(ledger)),
                         watcher=watcher,
                         live=LiveFile(data, serves=True),
+                        say=say,
                     ).serve()
             except ClusterError as error:
                 lasted = time.monotonic() - began

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
-from fleet.cluster.admission import Admission, Targets, judge
+from fleet.cluster.admission import Admission, judge
 from fleet.cluster.dispatch import Dispatcher, Settings
 from fleet.cluster.live import LiveFile
 from fleet.cluster.recover import recover
 from fleet.cluster.site import Site
+from fleet.cluster.submit_events import submission
 from fleet.cluster.watch import Watcher
-from fleet.ledger.events import Event, StudySubmitted, TaskPlanned
 from fleet.ledger.sqlite import Ledger, driving
-from fleet.ledger.state import Cancelled, Failed, StudyState, is_open
-from fleet.nodes.job import job_id
+from fleet.ledger.state import StudyState, is_open
 from fleet.store.runs import RunStore
 from fleet.study.study import Study, StudyId
 
@@ -52,20 +50,6 @@ def enqueue(study: Study, *, data: Path, site: Site) -> None:
     with Ledger(data) as ledger:
         targets = site.targets(study, ledger.machines())
         ledger.append(*submission(study, ledger.state(study.id), targets))
-
-
-def submission(study: Study, state: StudyState | None, targets: Targets | None = None) -> Sequence[Event]:
-    """The events of asking for a study: itself, and a plan for each job that is new, failed or was taken back."""
-    known = state.jobs if state else {}
-    return [
-        StudySubmitted(study_id=study.id, name=study.name, study=study.to_json()),
-        *(
-            TaskPlanned(study_id=study.id, task_id=task.id, position=position, target=target)
-            for position, task in enumerate(study.tasks)
-            for target in (targets or {}).get(task.id, (None,))
-            if isinstance(known.get(job_id(task.id, target)), Failed | Cancelled | None)
-        ),
-    ]
 
 
 def _state(ledger: Ledger, study_id: StudyId) -> StudyState:

@@ -41,7 +41,7 @@ class Supervisor:
         self._stopped = False
 
     def run(self) -> Iterator[Item]:
-        """Yield everything that happens, at least an item every `heartbeat_s`; `Ended`, `Vanished` or `Postponed` comes last."""
+        """Yield all that happens, at least an item every `heartbeat_s`; `Ended`, `Vanished` or `Postponed` comes last."""
         order = self._order
         if order.gates is not None and isinstance(answer := check(order.gates, ask_condition(order)), Closed):
             yield Postponed(attempt_id=order.attempt_id, reasons=answer.reasons)

@@ -22,6 +22,7 @@ from fleet.ledger.schedule_state import Schedules, fold_schedules
 from fleet.ledger.state import StudyState, fold
 from fleet.nodes.node import NodeName
 from fleet.study.study import StudyId
+from worker.contract.task import TaskId
 
 LEDGER_FILE = "ledger.sqlite3"
 LOCK_FILE = "ledger.lock"
@@ -121,6 +122,30 @@ class Ledger:
         """The number of the latest event, 0 when there is none."""
         with self._guarded():
             return self._db.execute("SELECT COALESCE(MAX(seq), 0) FROM events").fetchone()[0]
+
+    def study_ids(self) -> set[StudyId]:
+        """Every study that was ever submitted."""
+        with self._guarded():
+            query = f"SELECT DISTINCT {self._subject} FROM events WHERE kind = 'StudySubmitted'"  # noqa: S608 - fixed texts
+            return {StudyId(study_id) for (study_id,) in self._db.execute(query).fetchall()}
+
+    def durations(self) -> list[tuple[StudyId, TaskId, NodeName, float]]:
+        """What every completed attempt took, from its start to its tables in the store, oldest first. Units: seconds."""
+        with self._guarded():
+            rows = self._db.execute(
+                "SELECT at_s, subject, kind, json_extract(fields, '$.attempt_id'), json_extract(fields, '$.task_id'), "
+                "json_extract(fields, '$.node') FROM events WHERE kind IN ('AttemptStarted', 'AttemptCompleted') "
+                "ORDER BY seq"
+            ).fetchall()
+        started: dict[tuple[str, str], tuple[float, str]] = {}
+        found = []
+        for at_s, study, kind, attempt, task, node in rows:
+            if kind == "AttemptStarted":
+                started[study, attempt] = at_s, node
+            elif (study, attempt) in started:
+                began_s, where = started.pop((study, attempt))
+                found.append((StudyId(study), TaskId(task), NodeName(where), at_s - began_s))
+        return found
 
     def open_studies(self) -> list[StudyId]:
         """The studies that were submitted and did not finish since, the earliest first."""

@@ -8,6 +8,7 @@ machines      "each": every machine that fits runs every task; "any": each task 
 [engine]      settings that are the same in every task
 [matrix]      axes: one task per combination
 [protocol]    how often, how long, in which order
+[gates]       what must be true of a machine before each start: ac_power, thermal_nominal, quiet, user_idle_s
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from fleet.errors import UsageError
 from fleet.strict import Strict, read_toml
@@ -113,6 +114,13 @@ class _Protocol(Strict):
     timeline: bool | None = None
 
 
+class _Gates(Strict):
+    ac_power: bool = True
+    thermal_nominal: bool = True
+    quiet: bool = True
+    user_idle_s: float | None = Field(default=None, ge=0)
+
+
 class _StudyFile(Strict):
     name: str
     description: str = ""
@@ -123,6 +131,7 @@ class _StudyFile(Strict):
     engine: _Engine = _Engine()
     matrix: _Matrix = _Matrix()
     protocol: _Protocol = _Protocol()
+    gates: _Gates | None = None
 
 
 def load_study(path: Path) -> Study:
@@ -160,6 +169,7 @@ def load_study(path: Path) -> Study:
         path=path,
         require=tuple(file.require or ()),
         machines=file.machines,
+        gates=None if file.gates is None else file.gates.model_dump(),
     )
 
 

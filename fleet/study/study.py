@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NewType
@@ -24,7 +25,7 @@ Spread = Literal["each", "any"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """A named set of tasks. Where it came from and where it runs (`path`, `require`, `machines`) is not its identity."""
+    """A named set of tasks. Its file, and where and when it may run (`path` and from `require` on), are no part of its id."""
 
     name: str
     description: str
@@ -35,6 +36,8 @@ class Study:
     require: tuple[str, ...] = ()
     """Conditions on the machines, such as "memory_gb >= 64"; all must hold."""
     machines: Spread = "each"
+    gates: Mapping[str, bool | float | None] | None = None
+    """What must be true of a machine before each start, e.g. ac_power; None: what nights ask for, by night only."""
 
     @property
     def id(self) -> StudyId:
@@ -55,6 +58,7 @@ class Study:
             "path": str(self.path),
             "require": list(self.require),
             "machines": self.machines,
+            "gates": None if self.gates is None else dict(self.gates),
             "tasks": [{"task_id": task.id, **task.to_dict()} for task in self.tasks],
         }
 

@@ -12,7 +12,7 @@ import pytest
 from fleet.cluster.dispatch import Dispatcher, Settings
 from fleet.cluster.head import embedded
 from fleet.cluster.site import ThisMachine
-from fleet.cluster.submit import submission
+from fleet.cluster.submit_events import submission
 from fleet.cluster.watch import Watcher
 from fleet.ledger.events import AttemptStarted, Event
 from fleet.ledger.sqlite import Ledger

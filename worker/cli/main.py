@@ -3,6 +3,7 @@
     worker prepare SOURCE --out DIR     bring a checkpoint into the layout that experts stream from
     worker verify DIR                   compare a prepared checkpoint with its manifest
     worker run TASK.json --spool DIR    run one task, as the fleet does, and leave its tables in a spool
+    worker probe                        print what this machine is
     worker bench                        describe a task by flags, run it, and print the report's row
     worker condition                    print as JSON what the machine is doing: power, heat, load, other models, users
 
@@ -188,6 +189,14 @@ def bench(
         write_text(trace_out, _trace(tables["events"]))
     if verdict == "wrong":
         raise WorkerError("the speculative tokens are wrong: they differ from the greedy ones without an excuse")
+
+
+@app.command()
+def probe() -> None:
+    """Print what this machine is (chip, cores, memory, system, SSD, versions) and its build, as JSON."""
+    from worker.machine.probe import probe as ask
+
+    typer.echo(json.dumps(ask(), ensure_ascii=False, indent=2))
 
 
 def _byte_count(text: str, flag: str = "--memory-budget", *, least: int = 1) -> int:

@@ -24,6 +24,7 @@ SYSCTL_NAMES: tuple[str, ...] = (
 SYSCTL = ("/usr/sbin/sysctl", *SYSCTL_NAMES)
 IOREG = ("/usr/sbin/ioreg", "-rc", "AGXAccelerator", "-d1")
 DISPLAYS = ("/usr/sbin/system_profiler", "SPDisplaysDataType", "-json")
+NVME = ("/usr/sbin/system_profiler", "SPNVMeDataType", "-json")
 PRODUCT_VERSION = ("/usr/bin/sw_vers", "-productVersion")
 BUILD_VERSION = ("/usr/bin/sw_vers", "-buildVersion")
 POWER = ("/usr/bin/pmset", "-g")
@@ -93,6 +94,22 @@ def parse_displays(text: str | None) -> int | None:
         cores = display.get("sppci_cores") if isinstance(display, dict) else None
         if isinstance(cores, str) and (count := whole(cores.strip())):
             return count
+    return None
+
+
+def parse_ssd(text: str | None) -> str | None:
+    """The model of the first internal disk in system_profiler's JSON: controllers, each with its disks below `_items`."""
+    try:
+        data: Any = json.loads(text or "")
+    except (ValueError, RecursionError):
+        return None
+    controllers = data.get("SPNVMeDataType") if isinstance(data, dict) else None
+    for controller in controllers if isinstance(controllers, list) else []:
+        disks = controller.get("_items") if isinstance(controller, dict) else None
+        for disk in disks if isinstance(disks, list) else []:
+            model = disk.get("device_model") if isinstance(disk, dict) else None
+            if isinstance(model, str) and 0 < len(model.strip()) <= 120 and model.strip().isprintable():
+                return model.strip()
     return None
 
 

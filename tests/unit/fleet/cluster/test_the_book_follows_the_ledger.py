@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.cluster.book import Book
-from fleet.cluster.submit import submission
+from fleet.cluster.submit_events import submission
 from fleet.ledger.events import (
     AttemptCancelled,
     AttemptFailed,

@@ -9,7 +9,7 @@ import pytest
 
 from fleet.cluster.admission import targets_of
 from fleet.cluster.site import ThisMachine
-from fleet.cluster.submit import submission
+from fleet.cluster.submit_events import submission
 from fleet.errors import UsageError
 from fleet.ledger.events import Recorded, TaskPlanned
 from fleet.ledger.machines import MachineState

@@ -123,9 +123,9 @@ def test_a_mistake_in_the_fleet_file_is_named_too(tmp_path, text, expected):
 
 
 def test_two_machines_of_one_name_are_refused_whatever_the_case(folder):
-    write(folder, MACHINE, "a")
-    write(folder, MACHINE.replace("studio-1", "Studio-1"), "b")
-    with pytest.raises(UsageError, match=r"b\.toml: the name 'Studio-1' is taken by .*a\.toml"):
+    write(folder, MACHINE.replace("studio-1", "Studio-1"), "a")
+    write(folder, MACHINE, "b")
+    with pytest.raises(UsageError, match=r"b\.toml: the name 'studio-1' is taken by .*a\.toml"):
         load_inventory(folder)
 
 
@@ -153,8 +153,9 @@ def test_this_machine_has_a_name_that_can_be_a_label():
     assert LABEL_PATTERN.fullmatch(this_machine().name)
 
 
-@given(st.from_regex(LABEL_PATTERN, fullmatch=True))
-def test_the_default_place_of_ray_leaves_room_for_its_sockets(name):
+@pytest.mark.parametrize("length", range(1, 64))
+def test_the_default_place_of_ray_leaves_room_for_its_sockets(length):
+    name = "m" * length
     temp = Node(name=NodeName(name), address="h").ray_temp
     assert len(f"/private{temp}{SOCKET_SUFFIX}".encode()) <= MAX_SOCKET_BYTES
 

@@ -17,6 +17,7 @@ SAMPLES = sorted(path for path in (Path(__file__).parent / "samples").rglob("*")
 PARSERS: list[Callable[[str | None], object]] = [
     macos.parse_gpu_cores,
     macos.parse_displays,
+    macos.parse_ssd,
     macos.parse_line,
     macos.parse_power_mode,
     macos.parse_on_ac_power,
