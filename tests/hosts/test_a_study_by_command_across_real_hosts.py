@@ -55,7 +55,7 @@ def test_every_machine_measures_and_the_report_compares_them(fleet: Fleet, study
     assert ended.returncode == 0, ended.stderr
     assert "4 of 4 tasks done, 0 failed" in ended.stdout
     report = json.loads(report_of(fleet, "both"))
-    assert sorted((row["node"], row["verify_width"], row["exactness"]) for row in rows(report)) == [
+    assert sorted((row["machine"], row["verify_width"], row["exactness"]) for row in report["rows"]) == [
         (node, width, "identical") for node in ("host-a", "host-b") for width in (2, 3)
     ]
     status = json.loads(command(fleet, "status", "both", "--json"))
@@ -65,7 +65,7 @@ def test_every_machine_measures_and_the_report_compares_them(fleet: Fleet, study
 def test_what_a_study_requires_chooses_the_machine_and_what_fits_none_is_refused_with_reasons(fleet: Fleet, study):
     ended = fleet("submit", study("chosen", 'require = ["name = *-b", "tag = lab", "cpu_cores >= 1"]'))
     assert ended.returncode == 0, ended.stderr
-    assert {row["node"] for row in rows(json.loads(report_of(fleet, "chosen")))} == {"host-b"}
+    assert {row["machine"] for row in json.loads(report_of(fleet, "chosen"))["rows"]} == {"host-b"}
     refused = fleet("submit", study("huge", 'require = ["memory_gb >= 4096"]'))
     assert refused.returncode == 2
     assert "memory_gb of host-a is" in refused.stderr
@@ -152,15 +152,6 @@ def command(fleet: Fleet, *arguments: str) -> str:
 
 def report_of(fleet: Fleet, study: str) -> str:
     return command(fleet, "report", study, "--format", "json")
-
-
-def rows(report: dict) -> list[dict]:
-    return [
-        {"node": row["machine"]["node"], "verify_width": row["variant"]["verify_width"], "exactness": row["exactness"]}
-        if isinstance(row.get("machine"), dict)
-        else row
-        for row in report["rows"]
-    ]
 
 
 def running(fleet: Fleet, study: str) -> int:
