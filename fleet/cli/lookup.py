@@ -6,10 +6,8 @@ from pathlib import Path
 
 from fleet.cli.data import DataDirectory
 from fleet.errors import UsageError
-from fleet.ledger.machines import MachineState
 from fleet.ledger.sqlite import LEDGER_FILE, Ledger
 from fleet.ledger.state import StudyState
-from fleet.nodes.node import NodeName
 
 
 def known_studies(directory: DataDirectory) -> list[StudyState]:
@@ -18,14 +16,6 @@ def known_studies(directory: DataDirectory) -> list[StudyState]:
         return []
     with Ledger(directory.root, read_only=True) as ledger:
         return ledger.studies()
-
-
-def known_machines(directory: DataDirectory) -> dict[NodeName, MachineState]:
-    """What the ledger knows of machines."""
-    if not (directory.root / LEDGER_FILE).is_file():
-        return {}
-    with Ledger(directory.root, read_only=True) as ledger:
-        return ledger.machines()
 
 
 def find_submitted(reference: str | None, directory: DataDirectory) -> StudyState:

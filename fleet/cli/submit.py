@@ -136,12 +136,13 @@ def raise_for_failures(state: StudyState) -> None:
 
 
 def _print_plan(study: Study, site: Site, directory: DataDirectory, *, as_json: bool) -> None:
-    from fleet.cli.lookup import known_machines, known_studies
+    from fleet.cli.lookup import known_studies
+    from fleet.ledger.sqlite import known_machines
     from fleet.ledger.state import Done
     from fleet.nodes.job import job_id
     from fleet.schedule.plan import interleaved
 
-    targets = site.targets(study, known_machines(directory))
+    targets = site.targets(study, known_machines(directory.root))
     known = {state.study_id: state for state in known_studies(directory)}
     jobs = known[study.id].jobs if study.id in known else {}
     here = site.nodes()[0].name if len(site.nodes()) == 1 else "any"

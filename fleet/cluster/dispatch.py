@@ -347,7 +347,7 @@ class Dispatcher:
             case Postponed(reasons=reasons):
                 self._postpone(active, "; ".join(reasons))
             case Started(build_hash=theirs) if theirs != build_hash():
-                self._fail(active, _other_build(active.node, theirs))
+                self._refuse_build(active, theirs)
             case Started():
                 self._not_ready.pop(active.node, None)
                 active.started_s = active.advanced_s = active.heard_s
@@ -438,6 +438,17 @@ class Dispatcher:
         pause_s = min(max(2 * earlier_s, GATE_PAUSE_S), LONGEST_GATE_PAUSE_S)
         self._not_ready[active.node] = reason, pause_s
         self._ask_again_s[active.node] = self._clock() + pause_s
+        self._give_back(active, reason)
+
+    def _refuse_build(self, active: Active, theirs: str) -> None:
+        """Another build measures something else. This machine's own is the user's mistake; a node's can be replaced."""
+        failure = _other_build(active.node, theirs)
+        if active.local:
+            self._fail(active, failure)
+            return
+        reason = f"it runs build {theirs}, this head {build_hash()}: fleet up {active.node} installs the same"
+        self._not_ready[active.node] = reason, GATE_PAUSE_S
+        self._ask_again_s[active.node] = self._clock() + GATE_PAUSE_S
         self._give_back(active, reason)
 
     def _give_back(self, active: Active, reason: str) -> None:

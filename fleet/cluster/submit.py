@@ -11,7 +11,7 @@ from fleet.cluster.recover import recover
 from fleet.cluster.site import Site
 from fleet.cluster.submit_events import submission
 from fleet.cluster.watch import Watcher
-from fleet.ledger.sqlite import Ledger, driving
+from fleet.ledger.sqlite import Ledger, driving, known_machines
 from fleet.ledger.state import StudyState, is_open
 from fleet.store.runs import RunStore
 from fleet.study.study import Study, StudyId
@@ -24,10 +24,10 @@ def submit(study: Study, *, data: Path, site: Site, settings: Settings, watcher:
 
     Raises: UsageError before anything runs; StorageError; ClusterError; InterruptedStudyError.
     """
+    targets = site.targets(study, known_machines(data))  # before anything is made
     store = RunStore(data / "store")
     store.prepare()
     with driving(data), Ledger(data) as ledger:
-        targets = site.targets(study, ledger.machines())
         recover(study.id, ledger=ledger, store=store, reason="its driver is gone", counted=True)
         ledger.append(*submission(study, ledger.state(study.id), targets))
         if is_open(_state(ledger, study.id)):
@@ -47,8 +47,8 @@ def submit(study: Study, *, data: Path, site: Site, settings: Settings, watcher:
 
 def enqueue(study: Study, *, data: Path, site: Site) -> None:
     """Ask whoever drives the data directory for a study. Raises: UsageError when it fits no machine; StorageError."""
+    targets = site.targets(study, known_machines(data))
     with Ledger(data) as ledger:
-        targets = site.targets(study, ledger.machines())
         ledger.append(*submission(study, ledger.state(study.id), targets))
 
 

@@ -14,15 +14,14 @@ from fleet.study.study import Study, StudyId
 def submission(study: Study, state: StudyState | None, targets: Targets | None = None) -> Sequence[Event]:
     """The events of asking for a study: itself, and a plan for each job that is new, failed or was taken back."""
     known = state.jobs if state else {}
-    return [
-        StudySubmitted(study_id=study.id, name=study.name, study=study.to_json()),
-        *(
-            TaskPlanned(study_id=study.id, task_id=task.id, position=position, target=target)
-            for position, task in enumerate(study.tasks)
-            for target in (targets or {}).get(task.id, (None,))
-            if isinstance(known.get(job_id(task.id, target)), Failed | Cancelled | None)
-        ),
+    study_id = study.id  # a hash over all tasks: not once per job
+    planned = [
+        TaskPlanned(study_id=study_id, task_id=task_id, position=position, target=target)
+        for position, task_id in enumerate(task.id for task in study.tasks)
+        for target in (targets or {}).get(task_id, (None,))
+        if isinstance(known.get(job_id(task_id, target)), Failed | Cancelled | None)
     ]
+    return [StudySubmitted(study_id=study_id, name=study.name, study=study.to_json()), *planned]
 
 
 def latest_edition(study: Study, known: Collection[StudyId]) -> Study:

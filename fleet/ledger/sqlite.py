@@ -196,6 +196,14 @@ class Ledger:
             raise StorageError(f"{self._path}: {_reason(error)}", _advice(error)) from error
 
 
+def known_machines(data: Path) -> dict[NodeName, MachineState]:
+    """What a data directory's ledger knows of machines; nothing where there is no ledger yet. Makes none."""
+    if not (data / LEDGER_FILE).is_file():
+        return {}
+    with Ledger(data, read_only=True) as ledger:
+        return ledger.machines()
+
+
 @contextmanager
 def driving(data: Path) -> Iterator[None]:
     """Be the one driver of a data directory for as long as the block lasts.

@@ -10,6 +10,7 @@ marker file, so that a fault can happen `once`.
     marker=DIR          where the marker files and `runs.log` (one line per start) go
     schema=wrong        return a table of another schema
     rows=foreign        return rows of another attempt
+    lock=1              hold the machine's lock as the real one does, and write begin and end into DIR/spans.log
     environment=1       write the environment and the nice level into DIR/environment.json
 """
 
@@ -28,11 +29,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from worker.cli.main import watch_parent
 from worker.contract.build import build_hash
+from worker.contract.errors import MachineBusyError
 from worker.contract.outcome import Failed
 from worker.contract.schema import SCHEMA_VERSION, SCHEMAS
 from worker.contract.spool import Progress, SpoolWriter
 from worker.contract.task import Task
+from worker.machine.lock import machine_lock
 
 
 def main() -> int:
@@ -47,6 +51,26 @@ def main() -> int:
         (marker / "environment.json").write_text(json.dumps(seen))
     spool = SpoolWriter(Path(arguments.spool))
     print("synthetic worker at work", file=sys.stderr, flush=True)
+    if arguments.parent_pid is not None:
+        watch_parent(arguments.parent_pid)
+    if "lock" not in knobs:
+        return _run(arguments, task, knobs, spool, starts, marker)
+    try:
+        with machine_lock(Path(arguments.lock)):
+            with (marker / "spans.log").open("a") as spans:
+                spans.write(f"{arguments.node} {time.monotonic()} {os.getpid()} begin\n")
+            status = _run(arguments, task, knobs, spool, starts, marker)
+            with (marker / "spans.log").open("a") as spans:
+                spans.write(f"{arguments.node} {time.monotonic()} {os.getpid()} end\n")
+            return status
+    except MachineBusyError as error:
+        spool.finish(Failed(kind="transient", error="MachineBusyError", message=error.message, hint=error.hint))
+        return 1
+
+
+def _run(
+    arguments: argparse.Namespace, task: Task, knobs: dict[str, str], spool: SpoolWriter, starts: int, marker: Path
+) -> int:
     spool.progress(Progress(phase="load", fraction=0.1, prompt_id=task.prompts[0].id))
     seconds = knobs.get("first_sleep", "0") if starts == 1 else "0"
     _work(spool, task, float(knobs.get("sleep", seconds)))

@@ -65,7 +65,7 @@ def run(
     """Run one task and leave its tables in a spool."""
     stop_on_signals()
     if parent_pid is not None:
-        _watch_parent(parent_pid)
+        watch_parent(parent_pid)
     try:
         text = task.read_text(encoding="utf-8")
     except OSError as error:
@@ -282,7 +282,7 @@ def _print_progress() -> Any:
     return show
 
 
-def _watch_parent(pid: int) -> None:
+def watch_parent(pid: int) -> None:
     """End this process when its supervisor is gone: first as a signal would, then for good."""
 
     def watch() -> None:

@@ -186,6 +186,13 @@ def test_rates_are_compared_with_the_last_other_edition(site: _Site) -> None:
     assert alone.change.is_new
 
 
+def test_a_study_that_goes_on_is_not_compared_with_itself(site: _Site) -> None:
+    first = site.begin(1)
+    site.end(1)
+    site.record(FIRST_S + DAY, NightBegan(schedule=SPEED, night="2026-03-02", study_id=first.id))
+    assert make_morning(site.data, None, None).facts.before_night is None
+
+
 def test_the_command_prints_text_or_writes_a_page(site: _Site, tmp_path: Path) -> None:
     first = site.begin(1)
     site.run(first, 0, STUDIO, FIRST_S + 600)
