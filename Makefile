@@ -1,5 +1,6 @@
 # make demo   run the bundled study on this machine and print its report
 # make test   every test
+# make hosts  the tests on real hosts: Linux, root, openssh-server (a part of make test where these are there)
 # make check  style, types, layering, and that the locks are current
 # make lock   resolve the locks again after a change of pyproject.toml
 # Each target makes its own environment in .venv from exactly the locked hashes; nothing outside this folder is changed.
@@ -10,10 +11,10 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 STAMP := .venv/.installed
 
-.PHONY: help setup demo test check lock format clean
+.PHONY: help setup demo test hosts check lock format clean
 
 help:
-	@sed -n 's/^# //p' Makefile | head -5
+	@sed -n 's/^# //p' Makefile | head -6
 
 setup: $(STAMP)
 
@@ -26,8 +27,13 @@ demo: $(STAMP)
 
 # A file's tests share fixtures, so a file stays on one process; what starts Ray runs alone.
 test: $(STAMP)
-	@$(PY) -m pytest -n 2 --dist loadfile --ignore tests/cluster --ignore tests/e2e/fleet
+	@$(PY) -m pytest -n 2 --dist loadfile --ignore tests/cluster --ignore tests/e2e/fleet --ignore tests/hosts
 	@$(PY) -m pytest tests/cluster tests/e2e/fleet
+	@if [ "$$(id -u)" = 0 ] && command -v ip >/dev/null && command -v sshd >/dev/null; then $(MAKE) --no-print-directory hosts; \
+	else echo "left out: make hosts (network namespaces with an sshd each; needs root on Linux, openssh-server, iproute2)"; fi
+
+hosts: $(STAMP)
+	@$(PY) -m pytest tests/hosts
 
 check: $(STAMP)
 	@$(PY) -m ruff check .

@@ -72,7 +72,13 @@ def install(build: Build, ssh: Ssh, seen: Survey, say: Callable[[str], None]) ->
     root, python = seen.root, ssh.node.python or build.python
     offline = ["--offline"] if ssh.node.offline else []
     ssh.check(
-        ["/bin/sh", "-c", 'umask 077; mkdir -p "$1" && chmod 700 "$1" && rm -f "$1/installed"', "make", root],
+        [
+            "/bin/sh",
+            "-c",
+            'umask 077; mkdir -p "$1" && chmod 700 "$1" && rm -rf "$1/installed" "$1/venv"',
+            "make",
+            root,
+        ],
         what=f"making {root}",
     )
     uv = seen.uv or _fetch_uv(ssh, seen, say)
@@ -81,7 +87,7 @@ def install(build: Build, ssh: Ssh, seen: Survey, say: Callable[[str], None]) ->
     ssh.put(build.wheel.content, wheel)
     ssh.put(build.lock, lock)
     say(f"installs Python {python} and the locked packages" + (" from its cache" if offline else ""))
-    _uv(ssh, [uv, "venv", "--quiet", "--no-project", "--clear", "--python", python, *offline, f"{root}/venv"], python)
+    _uv(ssh, [uv, "venv", "--quiet", "--no-project", "--python", python, *offline, f"{root}/venv"], python)
     sync = ["pip", "sync", "--quiet", "--python", f"{root}/venv", "--require-hashes", *offline, lock]
     _uv(ssh, [uv, *sync], python)
     own = ["pip", "install", "--quiet", "--python", f"{root}/venv", "--no-deps", "--offline", "--reinstall", wheel]

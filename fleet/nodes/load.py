@@ -8,6 +8,7 @@ from pydantic import Field
 
 from fleet.errors import UsageError
 from fleet.nodes.node import Node, NodeName, NodePaths, SshTarget
+from fleet.nodes.window import EVERY_DAY, LOCAL, parse_window
 from fleet.nodes.words import Address, Label, PathText, Port, PythonVersion, RayTemp, Text, Timeout, User
 from fleet.strict import Strict, read_toml
 
@@ -86,6 +87,7 @@ def load_node(path: Path, ssh: SshTable) -> Node:
             Machine(name=name, address=machine.address)
         except ValueError:
             raise UsageError(f"{path}: the file's name can't be a machine's name", 'add the key name = "..."') from None
+    _check_window(path, machine)
     return Node(
         name=NodeName(name),
         address=machine.address,
@@ -100,6 +102,18 @@ def load_node(path: Path, ssh: SshTable) -> Node:
         timezone=machine.timezone,
         pause=machine.pause,
     )
+
+
+def _check_window(path: Path, machine: Machine) -> None:
+    """Raises: UsageError naming the file and the part of the window that is wrong."""
+    if machine.window is None:
+        if machine.days is not None or machine.timezone is not None:
+            raise UsageError(f"{path}: days and timezone say when a window opens", 'add window = "22:00-07:00"')
+        return
+    try:
+        parse_window(machine.window, days=machine.days or EVERY_DAY, timezone=machine.timezone or LOCAL)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error.message}", error.hint) from error
 
 
 def _refuse_shared_places(nodes: list[Node]) -> None:

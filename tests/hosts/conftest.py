@@ -37,7 +37,12 @@ def hosts() -> Iterator[Hosts]:
         run("mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", small_disk)
         cleanup.callback(run, "umount", "-l", small_disk)
         found = Hosts(
-            folder=folder, address=f"{subnet}.1", key=key, known_hosts=folder / "known_hosts", small_disk=small_disk
+            folder=folder,
+            address=f"{subnet}.1",
+            key=key,
+            known_hosts=folder / "known_hosts",
+            small_disk=small_disk,
+            head_port=7000 + os.getpid() % 1000,
         )
         for number, name in enumerate("ab"):
             host = Host(

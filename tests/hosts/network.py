@@ -63,14 +63,15 @@ class Hosts:
     key: Path
     known_hosts: Path
     small_disk: Path
+    head_port: int
     machines: list[Host] = field(default_factory=list)
 
-    def inventory(self, name: str, *hosts: Host, port: int = 7379, **texts: str) -> Path:
+    def inventory(self, name: str, *hosts: Host, **texts: str) -> Path:
         """Write an inventory; a text named after a machine takes the place of that machine's file."""
         folder = self.folder / name
         (folder / "machines").mkdir(parents=True, exist_ok=True)
         (folder / "fleet.toml").write_text(
-            f'[head]\naddress = "{self.address}"\nport = {port}\nport_range = [24000, 24999]\n'
+            f'[head]\naddress = "{self.address}"\nport = {self.head_port}\nport_range = [24000, 24999]\n'
             f'[ssh]\nuser = "root"\nport = {SSH_PORT}\nkey = "{self.key}"\nknown_hosts = "{self.known_hosts}"\n'
             f"connect_timeout_s = 5\n"
         )

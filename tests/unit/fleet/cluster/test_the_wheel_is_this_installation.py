@@ -32,6 +32,7 @@ def test_the_same_installation_gives_the_same_bytes_also_when_it_was_installed_f
     wheel = pack()
     with zipfile.ZipFile(io.BytesIO(wheel.content)) as archive:
         archive.extractall(tmp_path)
+        assert {entry.date_time for entry in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
     code = "from fleet.cluster import wheel; print(wheel.__file__); print(wheel.pack().digest)"
     ended = subprocess.run(
         [sys.executable, "-c", code],

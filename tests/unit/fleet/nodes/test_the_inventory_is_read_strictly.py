@@ -95,6 +95,10 @@ def test_the_fleet_file_s_ssh_is_the_default_of_every_machine(folder):
         ('"/Volumes/Fast SSD/fleet"', '"fleet"', "begins with / or ~/"),
         ('"/Volumes/Fast SSD/fleet"', '"/a\\nb"', "printable"),
         ('"3.12.7"', '"3.9"', "python is '3.9'"),
+        ('"22:00-07:00"', '"22:00"', "window is '22:00'"),
+        ('"22:00-07:00"', '"22:00-07:00"\ndays = "mon-fry"', "days is 'mon-fry'"),
+        ('"22:00-07:00"', '"22:00-07:00"\ntimezone = "Mars/Base"', "Mars/Base"),
+        ('window = "22:00-07:00"', 'days = "mon"', "say when a window opens"),
         ("[ssh]", "[ssh", "line 9"),
     ],
 )
@@ -122,10 +126,11 @@ def test_a_mistake_in_the_fleet_file_is_named_too(tmp_path, text, expected):
     assert expected in caught.value.message
 
 
-def test_two_machines_of_one_name_are_refused_whatever_the_case(folder):
-    write(folder, MACHINE.replace("studio-1", "Studio-1"), "a")
-    write(folder, MACHINE, "b")
-    with pytest.raises(UsageError, match=r"b\.toml: the name 'studio-1' is taken by .*a\.toml"):
+@pytest.mark.parametrize(("first", "second"), [("Studio-1", "studio-1"), ("studio-1", "Studio-1")])
+def test_two_machines_of_one_name_are_refused_whatever_the_case(folder, first, second):
+    write(folder, MACHINE.replace("studio-1", first), "a")
+    write(folder, MACHINE.replace("studio-1", second), "b")
+    with pytest.raises(UsageError, match=rf"b\.toml: the name '{second}' is taken by .*a\.toml"):
         load_inventory(folder)
 
 
