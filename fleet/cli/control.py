@@ -9,6 +9,9 @@ import typer
 from fleet.cli.data import DataDirectory, DataOption, data_directory
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fleet.ledger.events import Event
     from fleet.ledger.state import StudyState
 
 StudyOption = Annotated[str, typer.Argument(metavar="STUDY", help="An id, a name or a study file.", show_default=False)]
@@ -76,15 +79,15 @@ def _attempts(reference: str, directory: DataDirectory) -> list[str]:
     return [event.attempt_id for event in events if isinstance(event, AttemptStarted)]
 
 
-def _find(study: str, data: object) -> tuple[DataDirectory, StudyState]:
+def _find(study: str, data: Path | None) -> tuple[DataDirectory, StudyState]:
     from fleet.cli.lookup import find_submitted
 
-    directory = data_directory(data)  # type: ignore[arg-type]
+    directory = data_directory(data)
     return directory, find_submitted(study, directory)
 
 
-def _record(directory: DataDirectory, event: object) -> None:
+def _record(directory: DataDirectory, event: Event) -> None:
     from fleet.ledger.sqlite import Ledger
 
     with Ledger(directory.root) as ledger:
-        ledger.append(event)  # type: ignore[arg-type]
+        ledger.append(event)

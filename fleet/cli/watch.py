@@ -67,10 +67,10 @@ def machines_table(live: Live | None, studies: Sequence[StudyState]) -> Renderab
     """One line per machine: what it does, or why it does nothing."""
     if live is None:
         return "no driver is at work: fleet serve starts one, fleet submit runs one study\n"
-    labels = {job: task_label(task) for state in studies for job, task in state.tasks_of_jobs().items()}
+    labels = {str(job): task_label(task) for state in studies for job, task in state.tasks_of_jobs().items()}
     table = _table("machine", "state", "study", "task", "phase", "done", "tok/s")
     for machine in live.machines:
-        doing = [machine.study_id or "", labels.get(machine.job or "", ""), machine.phase or machine.why or ""]  # type: ignore[call-overload]
+        doing = [machine.study_id or "", labels.get(machine.job or "", ""), machine.phase or machine.why or ""]
         share = "" if machine.fraction is None else f"{machine.fraction:.0%}"
         speed = "" if machine.tok_s is None else f"{machine.tok_s:.1f}"
         table.add_row(machine.name, machine.state, *doing, share, speed)

@@ -18,6 +18,7 @@ from fleet.ledger.events import (
     Event,
     JobEvent,
     MachineEvent,
+    MachineResumed,
     Recorded,
     StudyEvent,
     job_of,
@@ -55,6 +56,8 @@ class Book:
         self._not_before: dict[JobId, float] = {}
         self.machines: dict[NodeName, MachineState] = defaultdict(MachineState)
         self.turns: dict[NodeName, Counter[StudyId]] = defaultdict(Counter)
+        self.resumed: set[NodeName] = set()
+        """Machines that their owner gave back since somebody last emptied this."""
         self._seq = ledger.last_seq()
         self.schedules: Schedules = ledger.schedules()
         self._durations: dict[tuple[str, NodeName], list[float]] = defaultdict(list)
@@ -115,6 +118,8 @@ class Book:
             self._seq = record.seq
             event = record.event
             if isinstance(event, MachineEvent):
+                if isinstance(event, MachineResumed):
+                    self.resumed.add(event.machine)
                 self.machines[event.machine] = apply_machine(self.machines[event.machine], event)
             elif isinstance(event, ScheduleEvent):
                 self.schedules = apply_schedule(self.schedules, event, at_s=record.at_s)

@@ -206,6 +206,8 @@ class Dispatcher:
     def step(self) -> None:
         """One turn: follow, start, listen, give up what is overdue, close what is over."""
         self.book.catch_up()
+        while self.book.resumed:
+            self._ask_again_s.pop(self.book.resumed.pop(), None)
         self._look()
         if self._only is None:
             self._shift.begin_and_end()

@@ -5,11 +5,14 @@ The real worker measures the bundled model on the hosts.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -77,13 +80,25 @@ def test_what_a_study_requires_chooses_the_machine_and_what_fits_none_is_refused
     assert "2 tasks on host-a, host-b" in plan.stdout
 
 
-def test_beside_a_server_a_submit_queues_follows_and_detaches(fleet: Fleet, study):
+@contextlib.contextmanager
+def serving(fleet: Fleet) -> Iterator[Path]:
+    """`fleet serve` as long as the block lasts; its log."""
     log = fleet.data / "serve.log"
-    where = ("--data", fleet.data, "--inventory", fleet.inventory)
+    words = [sys.executable, "-m", "fleet.cli.main", "serve", "--data", fleet.data, "--inventory", fleet.inventory]
     with log.open("wb") as out:
-        serve = subprocess.Popen([sys.executable, "-m", "fleet.cli.main", "serve", *where], stdout=out, stderr=out)
+        serve = subprocess.Popen(words, stdout=out, stderr=out)
     try:
         wait(lambda: (live := read_live(fleet.data)) and live.serves, log)
+        yield log
+    finally:
+        serve.send_signal(signal.SIGTERM)
+        assert serve.wait(60) == 130
+    assert read_live(fleet.data) is None
+
+
+def test_beside_a_server_a_submit_queues_follows_and_detaches(fleet: Fleet, study):
+    where = ("--data", str(fleet.data), "--inventory", str(fleet.inventory))
+    with serving(fleet) as log:
         followed = fleet("submit", study("followed"))
         assert followed.returncode == 0, followed.stderr
         assert "2 of 2 tasks done" in followed.stdout
@@ -91,10 +106,9 @@ def test_beside_a_server_a_submit_queues_follows_and_detaches(fleet: Fleet, stud
         queued = fleet("submit", study("queued"), "--no-wait")
         assert "is queued" in queued.stdout
         wait(lambda: json.loads(command(fleet, "status", "queued", "--json"))["num_done"] == 2, log)
-        machines = json.loads(command(fleet, "status", "--json"))["machines"]
-        assert {machine["name"] for machine in machines} == {"host-a", "host-b"}
+        assert {machine["name"] for machine in machines(fleet)} == {"host-a", "host-b"}
         detached = subprocess.Popen(
-            [sys.executable, "-m", "fleet.cli.main", "submit", study("detached", widths="2, 3, 4"), *map(str, where)],
+            [sys.executable, "-m", "fleet.cli.main", "submit", study("detached", widths="2, 3, 4"), *where],
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,
@@ -109,10 +123,43 @@ def test_beside_a_server_a_submit_queues_follows_and_detaches(fleet: Fleet, stud
         second = fleet("serve")
         assert second.returncode == 3
         assert "is running studies there" in second.stderr
+
+
+def test_a_closed_gate_holds_a_machine_back_with_its_reason_until_its_owner_gives_it_back(
+    fleet: Fleet, study, tmp_path
+):
+    other_model = tmp_path / "ollama"
+    shutil.copy("/bin/sleep", other_model)
+    at_work = subprocess.Popen([other_model, "300"])
+    gates = 'require = ["name = host-a"]\n[gates]\nquiet = true\n'
+    try:
+        with serving(fleet) as log:
+            assert fleet("submit", study("quiet", gates), "--no-wait").returncode == 0
+            wait(lambda: any(m["state"] == "not ready" for m in machines(fleet)), log)
+            (held,) = [machine for machine in machines(fleet) if machine["state"] == "not ready"]
+            assert (held["name"], held["why"]) == ("host-a", "ollama runs")
+            at_work.kill()
+            at_work.wait()
+            assert fleet("machines", "resume", "host-a").returncode == 0
+            wait(lambda: json.loads(command(fleet, "status", "quiet", "--json"))["num_done"] == 1, log)
     finally:
-        serve.send_signal(signal.SIGTERM)
-        assert serve.wait(60) == 130
-    assert read_live(fleet.data) is None
+        at_work.kill()
+        at_work.wait()
+
+
+def test_a_scheduled_study_runs_by_itself_and_its_night_is_summed_up(fleet: Fleet, study):
+    add = ("schedule", "add", study("night"), "--window", "00:00-24:00", "--timezone", "UTC", "--repeat", "once")
+    assert "night" in command(fleet, *add)
+    with serving(fleet) as log:
+        wait(lambda: running(fleet, "night"), log)
+        wait(lambda: json.loads(command(fleet, "status", "night", "--json"))["num_done"] == 2, log)
+    told = command(fleet, "summary", "night")
+    assert "host-a" in told
+    assert "host-b" in told
+
+
+def machines(fleet: Fleet) -> list[dict]:
+    return json.loads(command(fleet, "status", "--json"))["machines"]
 
 
 def test_the_log_of_an_attempt_is_kept_on_the_head(fleet: Fleet, study):
