@@ -223,14 +223,29 @@ def test_the_whole_head_may_die_and_start_again(stage: Stage):
     stage.drive()
     stage.wait_for_work(stage.fleet.a)
     stage.kill_driver()
+    kill_head(stage)
+    stage.drive()
+    stage.finish(timeout_s=200)
+
+
+def test_a_living_driver_starts_the_head_again_that_died_under_it(stage: Stage):
+    stage.ask("sleep=4", tasks=4, name="under")
+    stage.drive()
+    stage.wait_for_work(stage.fleet.a)
+    kill_head(stage)
+    stage.finish(timeout_s=220)
+    assert stage.driver is not None
+    assert stage.driver.poll() is None
+
+
+def kill_head(stage: Stage) -> None:
+    """Every process of the head's Ray, at once."""
     info = read_cluster(stage.fleet.data)
     assert info is not None
     leader = info.leader.find()
     assert leader is not None
     for process in [*leader.children(recursive=True), leader]:
         process.kill()
-    stage.drive()
-    stage.finish(timeout_s=200)
 
 
 def test_a_frozen_machine_is_given_up_in_time_and_is_used_again_when_it_thaws(stage: Stage):
