@@ -51,6 +51,7 @@ from fleet.store.runs import RunStore
 from fleet.study.study import Study, StudyId
 from worker.contract import outcome as outcomes
 from worker.contract.build import build_hash
+from worker.contract.private import own_directory, write_own
 from worker.contract.spool import Progress
 from worker.contract.task import Task
 
@@ -374,8 +375,7 @@ class Dispatcher:
 
     def _keep_log(self, active: Active, text: str) -> None:
         if self._settings.logs is not None and text:
-            self._settings.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
-            (self._settings.logs / f"{active.id}.log").write_text(text, encoding="utf-8")
+            write_own(own_directory(self._settings.logs) / f"{active.id}.log", text)
 
     def _complete(self, active: Active) -> None:
         measured_s = active.measured_s or active.heard_s
