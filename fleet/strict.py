@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
@@ -12,13 +13,15 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from fleet.errors import UsageError
 
 MAX_SHOWN = 120
-"""Characters of a wrong value that a message repeats."""
+"""Characters of a wrong value or key that a message repeats."""
+WHOLE = range(-(2**63), 2**63)
+"""The whole numbers that TOML knows; the parser lets longer ones through, which no table could keep."""
 
 
 class Strict(BaseModel):
     """A TOML table that accepts its own keys only and converts nothing."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 Model = TypeVar("Model", bound=Strict)
@@ -28,13 +31,25 @@ def read_toml(path: Path, model: type[Model]) -> Model:
     """Raises: UsageError naming the file and the place in it."""
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
+        too_long = next(_too_long(data, ""), None)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}", "check the path") from error
     except RecursionError as error:
         raise UsageError(f"{path}: nested too deeply", "write it with fewer levels") from error
     except ValueError as error:  # beside its own errors, the parser lets those of int() and of the decoder through
         raise UsageError(f"{path}: not a TOML file: {error}", "correct the line that it names") from error
+    if too_long is not None:
+        raise UsageError(f"{path}: the number at {_brief(too_long)} is too large", "expected at most 64 bits")
     return validate(data, model, where=str(path))
+
+
+def _too_long(value: Any, place: str) -> Iterator[str]:
+    """Where the whole numbers stand that have more than 64 bits."""
+    if isinstance(value, int) and value not in WHOLE:
+        yield place
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, entry in entries:
+        yield from _too_long(entry, f"{place}[{key}]" if isinstance(key, int) else f"{place}.{key}".lstrip("."))
 
 
 def validate(data: Any, model: type[Model], *, where: str) -> Model:
@@ -55,7 +70,7 @@ def _usage_error(error: ValidationError, model: type[Strict], where: str) -> Usa
         allowed = list(_table_at(model, location[:-1]).model_fields)
         close = difflib.get_close_matches(str(location[-1]), allowed, n=1)
         meant = f"did you mean {close[0]!r}? " if close else ""
-        return UsageError(f"{where}: unknown key {key!r}", f"{meant}allowed here: {', '.join(allowed)}")
+        return UsageError(f"{where}: unknown key {_brief(key)}", f"{meant}allowed here: {', '.join(allowed)}")
     if first["type"] == "missing":
         return UsageError(f"{where}: the key {key!r} is missing", "add it")
     message = first["msg"].removeprefix("Value error, ")

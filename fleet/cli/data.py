@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import stat
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,7 +76,26 @@ class DataDirectory:
 
 def data_directory(chosen: Path | None) -> DataDirectory:
     """The directory that the command line names, or the platform's own place for such files."""
-    if chosen is not None:
-        return DataDirectory(root=chosen.expanduser().absolute())
+    root = _default() if chosen is None else chosen.expanduser().absolute()
+    _warn_of_sharing(root)
+    return DataDirectory(root=root)
+
+
+@functools.cache  # once a command, however often it asks for the directory
+def _warn_of_sharing(root: Path) -> None:
+    """A directory that others may write is theirs to change: a laboratory may mean that, so it is told and used."""
+    try:
+        mode = stat.S_IMODE(root.stat().st_mode)
+    except OSError:  # it is not there yet, or whoever uses it says why it cannot be used
+        return
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        typer.echo(
+            f"warning: {root}: others may write there (mode {mode:o}) and change what is stored; "
+            f"chmod go-w {root} unless you share it",
+            err=True,
+        )
+
+
+def _default() -> Path:
     base = Path.home() / ("Library/Application Support" if sys.platform == "darwin" else ".local/share")
-    return DataDirectory(root=base / "mlx-fleet")
+    return base / "mlx-fleet"

@@ -96,7 +96,9 @@ def _middle_and_most(values: Sequence[float | None]) -> str:
 
 
 def _print_paths(made: HardwareReport, directory: DataDirectory) -> None:
-    folder = directory.reports / made.study
+    from worker.contract.private import own_directory
+
+    folder = own_directory(directory.reports / made.study)
     typer.echo("")
     typer.echo(f"rows    {directory.store}")
     for name, format in (("report", Format.html), ("", Format.md), ("", Format.json)):  # noqa: A001

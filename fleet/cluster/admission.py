@@ -11,7 +11,7 @@ from fleet.ledger.machines import MachineState
 from fleet.ledger.sqlite import Ledger
 from fleet.ledger.state import StudyState
 from fleet.nodes.answer import Fit, Unfit
-from fleet.nodes.constraints import MachineFacts, parse_constraint
+from fleet.nodes.constraints import Constraint, MachineFacts, parse_constraint
 from fleet.nodes.fit import fits
 from fleet.nodes.node import Node, NodeName
 from fleet.nodes.shape import ModelShape, read_shape
@@ -52,7 +52,7 @@ Targets = Mapping[TaskId, Sequence[NodeName | None]]
 
 def targets_of(study: Study, nodes: Sequence[Node], machines: Mapping[NodeName, MachineState]) -> Targets:
     """Who is to run what. Raises: UsageError with the reasons when a task fits no machine, which would wait for ever."""
-    require = [parse_constraint(text, where=str(study.path)) for text in study.require]
+    require = conditions(study)
     shapes = {task.checkpoint: known_shape(task.checkpoint) for task in study.tasks}
     targets: dict[TaskId, Sequence[NodeName | None]] = {}
     for task in study.tasks:
@@ -69,6 +69,11 @@ def targets_of(study: Study, nodes: Sequence[Node], machines: Mapping[NodeName, 
             )
         targets[task.id] = fitting if study.machines == "each" else (None,)
     return targets
+
+
+def conditions(study: Study) -> list[Constraint]:
+    """What a study requires of machines. Raises: UsageError for a text that is no condition."""
+    return [parse_constraint(text, where=str(study.path)) for text in study.require]
 
 
 def _facts(machines: Mapping[NodeName, MachineState], node: Node) -> MachineFacts | None:

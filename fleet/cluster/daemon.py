@@ -11,7 +11,6 @@ import dataclasses
 import errno
 import hashlib
 import json
-import os
 import shutil
 import socket
 import subprocess
@@ -31,10 +30,11 @@ from fleet.cluster.settings import (
     process_environment,
     variables,
 )
-from fleet.cluster.token import keep_token
+from fleet.cluster.token import check_token, keep_token
 from fleet.errors import ClusterError, StorageError
 from fleet.nodes.inventory import Head
 from fleet.nodes.node import NodeName
+from worker.contract.private import own_directory, owner_only, write_own
 
 CLUSTER_FILE = "cluster.json"
 TOKEN_FILE = "token"  # noqa: S105 - the name of a file
@@ -71,7 +71,8 @@ def ensure_head(data: Path, head: Head) -> ClusterInfo:
     from filelock import FileLock
 
     try:
-        data.mkdir(parents=True, exist_ok=True)
+        own_directory(data)
+        check_token(data / TOKEN_FILE)
         with FileLock(data / "cluster.lock", mode=0o600):
             info = read_cluster(data)
             if info and info.asked_for == _asked_for(head) and is_alive(info):
@@ -166,7 +167,7 @@ def _start(data: Path, head: Head) -> ClusterInfo:
     temp = _temp(data)
     shutil.rmtree(temp, ignore_errors=True)
     temp.mkdir(mode=0o700)
-    with (data / LOG_FILE).open("wb") as log:
+    with open(data / LOG_FILE, "wb", opener=owner_only) as log:
         process = subprocess.Popen(
             head_argv(address=head.address, port=head.port, ports=head.ports, temp=str(temp)),
             env=process_environment(token),
@@ -250,7 +251,6 @@ def _temp(data: Path) -> Path:
 
 def _write(data: Path, info: ClusterInfo) -> None:
     draft = data / f".{CLUSTER_FILE}.tmp"
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as handle:
-        json.dump(dataclasses.asdict(info) | {"token": str(info.token), "temp": str(info.temp)}, handle, indent=2)
+    values = dataclasses.asdict(info) | {"token": str(info.token), "temp": str(info.temp)}
+    write_own(draft, json.dumps(values, indent=2))
     draft.replace(data / CLUSTER_FILE)

@@ -7,6 +7,7 @@ is tolerated `schedule.deadlines`, which machine is left alone `schedule.quarant
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import threading
 import time
@@ -51,12 +52,16 @@ from fleet.store.runs import RunStore
 from fleet.study.study import Study, StudyId
 from worker.contract import outcome as outcomes
 from worker.contract.build import build_hash
+from worker.contract.errors import StorageError
+from worker.contract.private import own_directory, write_own
 from worker.contract.spool import Progress
 from worker.contract.task import Task
 
 GATE_PAUSE_S = 300.0
 """A machine that is not in the condition asked for is asked again after this, then after twice as long, ..."""
 LONGEST_GATE_PAUSE_S = 1800.0
+DISK_PAUSE_S = 60.0
+"""A machine whose disk is full is given nothing for this long, then for twice as long, ..."""
 PRESENCE_S = 2.0
 """How often the cluster is asked who is there."""
 
@@ -376,8 +381,12 @@ class Dispatcher:
 
     def _keep_log(self, active: Active, text: str) -> None:
         if self._settings.logs is not None and text:
-            self._settings.logs.mkdir(parents=True, exist_ok=True, mode=0o700)
-            (self._settings.logs / f"{active.id}.log").write_text(text, encoding="utf-8")
+            path = self._settings.logs / f"{active.id}.log"
+            try:
+                write_own(own_directory(self._settings.logs) / path.name, text)
+            except OSError:  # a log is no reason to stop; a disk that is full is told by the store
+                with contextlib.suppress(OSError):
+                    path.unlink()
 
     def _complete(self, active: Active) -> None:
         measured_s = active.measured_s or active.heard_s
@@ -414,6 +423,9 @@ class Dispatcher:
             retry=isinstance(answer, Retry),
             target=target,
         )
+        if failure.error == StorageError.__name__ and failure.kind == "transient" and not active.local:
+            # Else a machine whose disk is full would take and fail one job after the other.
+            self._leave_alone(active.node, failure.message, first_s=DISK_PAUSE_S * self._settings.retry_pause)
         self._end(active, event, delay_s=answer.delay_s if isinstance(answer, Retry) else None, forget=True)
 
     def _lose(self, active: Active, reason: str, *, machine: bool) -> None:
@@ -435,12 +447,15 @@ class Dispatcher:
         return MachineStruck(machine=node, reason=reason, strikes=strikes, until_s=until_s)
 
     def _postpone(self, active: Active, reason: str) -> None:
-        """Leave the machine alone for a while, longer each time that it is not ready in a row."""
-        _, earlier_s = self._not_ready.get(active.node, ("", 0.0))
-        pause_s = min(max(2 * earlier_s, GATE_PAUSE_S), LONGEST_GATE_PAUSE_S)
-        self._not_ready[active.node] = reason, pause_s
-        self._ask_again_s[active.node] = self._clock() + pause_s
+        self._leave_alone(active.node, reason, first_s=GATE_PAUSE_S)
         self._give_back(active, reason)
+
+    def _leave_alone(self, node: NodeName, reason: str, *, first_s: float) -> None:
+        """Start nothing on a machine for a while, longer each time that it is not ready in a row."""
+        _, earlier_s = self._not_ready.get(node, ("", 0.0))
+        pause_s = min(max(2 * earlier_s, first_s), LONGEST_GATE_PAUSE_S)
+        self._not_ready[node] = reason, pause_s
+        self._ask_again_s[node] = self._clock() + pause_s
 
     def _refuse_build(self, active: Active, theirs: str) -> None:
         """Another build measures something else. This machine's own is the user's mistake; a node's can be replaced."""

@@ -31,6 +31,7 @@ from fleet.cluster.signals import termination_as_interrupt
 from fleet.cluster.token import write_token
 from fleet.errors import ClusterError
 from fleet.nodes.node import Node
+from worker.contract.private import write_own
 
 PREFIX = "fr-"
 """Short, because Ray puts sockets below it and a socket's path may have at most 103 bytes."""
@@ -82,7 +83,7 @@ def _start(node: Node, directory: Path) -> None:
     for process in processes:
         with contextlib.suppress(psutil.Error):
             known.append([process.pid, process.create_time()])
-    (directory / PIDS_FILE).write_text(json.dumps(known))
+    write_own(directory / PIDS_FILE, json.dumps(known))
 
 
 def _shut_down() -> None:

@@ -17,6 +17,8 @@ from typing import Any
 
 import psutil
 
+from worker.contract.private import write_own
+
 LIVE_FILE = "live.json"
 PERIOD_S = 1.0
 
@@ -76,7 +78,7 @@ class LiveFile:
         )
         part = self._path.with_name(f".{LIVE_FILE}.{os.getpid()}")
         try:
-            part.write_text(json.dumps(dataclasses.asdict(live)), encoding="utf-8")
+            write_own(part, json.dumps(dataclasses.asdict(live)))
             part.replace(self._path)
         except OSError:
             part.unlink(missing_ok=True)

@@ -15,6 +15,7 @@ from pathlib import Path
 from fleet.cluster.environment import clean_environment
 from fleet.cluster.items import Order
 from worker.contract.condition import PresentCondition, condition_from_json
+from worker.contract.private import own_directory, owner_only, write_own
 from worker.contract.spool import LOG_FILE, PROGRESS_FILE, Progress
 
 
@@ -61,12 +62,13 @@ class BenchmarkProcess:
     def __init__(self, order: Order) -> None:
         """Write the task into the spool and start the process. Raises: OSError."""
         directory = order.directory
-        directory.mkdir(parents=True, mode=0o700)
+        own_directory(directory.parent)
+        directory.mkdir(mode=0o700)
         task_file = directory / "task.json"
-        task_file.write_text(order.task.to_json(), encoding="utf-8")
+        write_own(task_file, order.task.to_json())
         self._log = directory / LOG_FILE
         self._progress = _Tail(directory / PROGRESS_FILE)
-        with self._log.open("wb") as log:
+        with open(self._log, "wb", opener=owner_only) as log:
             self._process = subprocess.Popen(
                 command_line(order, task_file),
                 cwd=directory,

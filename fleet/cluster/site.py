@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from fleet.cluster.admission import Targets, targets_of
+from fleet.cluster.admission import Targets, conditions, targets_of
 from fleet.cluster.daemon import ClusterInfo, attached, ensure_head, is_alive, present
 from fleet.cluster.dispatch import Cluster
 from fleet.cluster.head import embedded
@@ -50,7 +50,11 @@ class ThisMachine:
         return (self.node,)
 
     def targets(self, study: Study, machines: Mapping[NodeName, MachineState]) -> Targets:
-        """Where there is only one machine, its name is no part of a job; the checkpoint must be here."""
+        """Where there is only one machine, its name is no part of a job; the checkpoint must be here.
+
+        What is required of machines is read, and not asked of this one.
+        """
+        conditions(study)
         for task in study.tasks:
             read_shape(task.checkpoint)
         here = dataclasses.replace(study, machines="any", require=())

@@ -6,11 +6,14 @@ threads.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import shutil
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from fleet.cluster.items import (
     Advanced,
@@ -27,7 +30,9 @@ from fleet.cluster.items import (
 from fleet.cluster.process import BenchmarkProcess, ask_condition
 from fleet.schedule.gates import Closed, check
 from worker.contract.build import build_hash
+from worker.contract.errors import StorageError
 from worker.contract.outcome import Completed, Failed
+from worker.contract.private import write_own
 from worker.contract.spool import read_outcome, read_tables
 
 
@@ -92,6 +97,9 @@ class Supervisor:
         order = self._order
         yield LogItem(attempt_id=order.attempt_id, text=process.log_tail())
         outcome = read_outcome(order.directory)
+        if outcome is None and _is_full(order.directory):
+            yield Ended(attempt_id=order.attempt_id, outcome=_disk_full(order))
+            return
         if outcome is None:
             yield Vanished(attempt_id=order.attempt_id, reason=process.epitaph(status))
             return
@@ -106,10 +114,33 @@ class Supervisor:
         yield Ended(attempt_id=order.attempt_id, outcome=outcome)
 
 
+def _is_full(directory: Path) -> bool:
+    """Whether the disk of a directory has no room for a few pages."""
+    probe = directory / ".probe"
+    try:
+        write_own(probe, " " * 65536)
+    except OSError as error:
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    finally:
+        with contextlib.suppress(OSError):
+            probe.unlink()
+    return False
+
+
+def _disk_full(order: Order) -> Failed:
+    """A benchmark that finds the disk full cannot leave its outcome there, either."""
+    return Failed(
+        kind="transient",
+        error=StorageError.__name__,
+        message=f"the disk of {order.directory} is full: the benchmark on {order.node} could not keep its results",
+        hint="free some space there",
+    )
+
+
 def _not_started(order: Order, error: OSError) -> Failed:
     return Failed(
         kind="transient",
-        error="StorageError",
+        error=StorageError.__name__,
         message=f"the benchmark could not be started in {order.directory}: {error.strerror or error}",
         hint="free some space there, or correct its permissions",
     )

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from pathlib import Path
+
+from fleet.errors import StorageError
+from worker.contract.private import OTHERS
 
 
 def write_token(path: Path) -> Path:
@@ -15,9 +19,23 @@ def write_token(path: Path) -> Path:
     return path
 
 
+def check_token(path: Path) -> None:
+    """Raises: StorageError for a token that others could have read, or that is not ours; OSError."""
+    if not path.exists():
+        return
+    found = path.stat()
+    again = f"rm {path}; fleet up makes another and brings it to the machines"
+    if found.st_uid not in (os.getuid(), 0):
+        raise StorageError(f"{path}: the token belongs to another user", again)
+    if found.st_mode & OTHERS:
+        mode = stat.S_IMODE(found.st_mode)
+        raise StorageError(f"{path}: others may have read the token (mode {mode:o}, expected 600)", again)
+
+
 def keep_token(path: Path) -> Path:
-    """Make a token unless there is one; one that others could read is not kept. Raises: OSError."""
-    if path.is_file() and path.stat().st_size >= 64 and path.stat().st_mode & 0o077 == 0:
+    """Make a token unless there is a whole one. Raises: StorageError as `check_token`; OSError."""
+    check_token(path)
+    if path.is_file() and path.stat().st_size >= 64:
         return path
     path.unlink(missing_ok=True)
     return write_token(path)

@@ -22,6 +22,7 @@ from fleet.ledger.schedule_state import Schedules, fold_schedules
 from fleet.ledger.state import StudyState, fold
 from fleet.nodes.node import NodeName
 from fleet.study.study import StudyId
+from worker.contract.private import own_directory, owner_only
 from worker.contract.task import TaskId
 
 LEDGER_FILE = "ledger.sqlite3"
@@ -63,7 +64,8 @@ class Ledger:
                     raise StorageError(f"{data}: holds no studies yet", "fleet submit STUDY starts one")
                 self._db = sqlite3.connect(f"{self._path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
             else:
-                data.mkdir(parents=True, exist_ok=True)
+                own_directory(data)
+                open(self._path, "ab", opener=owner_only).close()  # SQLite gives its other files the same mode
                 self._db = sqlite3.connect(self._path, isolation_level=None, timeout=10)
         try:
             with self._guarded():
@@ -214,8 +216,8 @@ def driving(data: Path) -> Iterator[None]:
 
     path = data / LOCK_FILE
     try:
-        data.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path, timeout=0)
+        own_directory(data)
+        lock = FileLock(path, timeout=0, mode=0o600)
         lock.acquire()
     except Timeout:
         holder = path.read_text(encoding="utf-8").strip()

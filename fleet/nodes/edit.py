@@ -11,6 +11,7 @@ from fleet.errors import StorageError, UsageError
 from fleet.nodes.inventory import MACHINES, Inventory
 from fleet.nodes.load import Machine, SshTable, load_node, machine_files
 from fleet.strict import validate
+from worker.contract.private import own_directory
 
 
 def add_machine(
@@ -69,7 +70,7 @@ def _write_new(path: Path, text: str) -> None:
     """Put a whole file there, unless there is one."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        own_directory(path.parent)
         draft.write_text(text, encoding="utf-8")
         os.link(draft, path)
     except FileExistsError:

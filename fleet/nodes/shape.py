@@ -24,10 +24,10 @@ class ModelShape:
 
 
 def checkpoint_folder(checkpoint: CheckpointRef) -> Path:
-    """Where this machine has the checkpoint."""
+    """Where this machine has the checkpoint. Raises: UsageError."""
     if checkpoint.source == BUNDLED_CHECKPOINT:
         return Path(next(iter(worker.__path__))) / "demo"
-    return Path(checkpoint.source).expanduser()
+    return _at_home(checkpoint.source)
 
 
 def read_shape(checkpoint: CheckpointRef) -> ModelShape:
@@ -41,7 +41,7 @@ def read_shape(checkpoint: CheckpointRef) -> ModelShape:
             f"checkpoint {checkpoint.source!r}: there is no directory {folder}",
             "correct checkpoint.source in the study, or put the model there",
         )
-    if checkpoint.mtp is not None and not Path(checkpoint.mtp).expanduser().is_file():
+    if checkpoint.mtp is not None and not _at_home(checkpoint.mtp).is_file():
         raise UsageError(
             f"checkpoint {checkpoint.source!r}: there is no file {checkpoint.mtp}", "correct checkpoint.mtp"
         )
@@ -58,6 +58,14 @@ def read_shape(checkpoint: CheckpointRef) -> ModelShape:
     except (ValueError, TypeError, AttributeError) as error:
         message = f"{path}: not the configuration of a mixture-of-experts model: {error}"
         raise UsageError(message, "expected a Qwen3-Next checkpoint in MLX format") from error
+
+
+def _at_home(name: str) -> Path:
+    """Raises: UsageError when it starts at a home that this machine does not have."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError as error:
+        raise UsageError(f"checkpoint: {name!r} starts at a home that is not here", "write the whole path") from error
 
 
 def _count(config: dict[str, Any], key: str) -> int:

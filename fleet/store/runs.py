@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from fleet.errors import StorageError
 from fleet.store.layout import attempt_folder, attempt_of, study_folder, table_file
 from fleet.study.study import StudyId
+from worker.contract.private import own_directory, owner_only
 from worker.contract.schema import SCHEMAS
 from worker.contract.task import TaskId
 
@@ -56,8 +57,8 @@ class RunStore:
         """
         probe = self.directory / f".probe.{os.getpid()}"
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            with probe.open("wb") as handle:
+            own_directory(self.directory)
+            with open(probe, "wb", opener=owner_only) as handle:
                 handle.write(b"\0" * 4096)
                 os.fsync(handle.fileno())
         except OSError as error:
@@ -87,7 +88,7 @@ class RunStore:
         part = final.with_name(f".{final.name}.{os.getpid()}.tmp")
         try:
             shutil.rmtree(part, ignore_errors=True)
-            part.mkdir(parents=True)
+            own_directory(part)
             for name, table in tables.items():
                 _write_table(table, table_file(part, name))
             _sync_directory(part)
@@ -119,7 +120,7 @@ class RunStore:
 
 
 def _write_table(table: pa.Table, path: Path) -> None:
-    with path.open("wb") as handle:
+    with open(path, "wb", opener=owner_only) as handle:
         pq.write_table(table, handle, compression="zstd")
         handle.flush()
         os.fsync(handle.fileno())

@@ -27,7 +27,10 @@ def find_study(reference: str) -> Path:
 
     Raises: UsageError naming what exists.
     """
-    path = Path(reference).expanduser()
+    try:
+        path = Path(reference).expanduser()
+    except RuntimeError as error:
+        raise UsageError(f"{reference}: there is no such home", "give the path of a study file") from error
     if path.is_file():
         return path
     looks_like_name = path.suffix != ".toml" and len(path.parts) == 1

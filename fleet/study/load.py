@@ -206,11 +206,20 @@ def _axes(path: Path, matrix: _Matrix) -> dict[str, list[Axis]]:
 
 
 def _beside(study: Path, name: str) -> Path:
-    return study.parent / Path(name).expanduser()
+    """Raises: UsageError for a home that does not exist."""
+    try:
+        return study.parent / Path(name).expanduser()
+    except RuntimeError as error:
+        raise UsageError(f"{study}: prompts.file is {name!r}: there is no such home", "write the whole path") from error
 
 
 def _checkpoint_path(study: Path, name: str) -> str:
-    """Relative paths start at the study file; a path that starts with ~ stays, so each node reads its own home."""
+    """Relative paths start at the study file; a path that starts with ~ stays, so each node reads its own home.
+
+    Raises: UsageError for what can be no path.
+    """
+    if not name or "\0" in name:
+        raise UsageError(f"{study}: checkpoint names {name!r}, which is no path", 'write "demo" or a directory')
     if name == BUNDLED_CHECKPOINT or name.startswith("~"):
         return name
     return str((study.parent / name).resolve())

@@ -23,8 +23,8 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
     Raises: UsageError naming the file, the line and what was expected there.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        lines = path.read_text(encoding="utf-8").split("\n")  # splitlines would cut a text at U+2028, too
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path that holds a null byte
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"{path}: the prompts cannot be read: {reason}", "check prompts.file in the study") from error
     prompts = tuple(_prompt(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip())
@@ -64,11 +64,23 @@ def select_prompts(
 def _prompt(line: str, where: str) -> Prompt:
     try:
         data = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise UsageError(f"{where}: not JSON: {error.msg}", 'expected {"id", "category", "text", "chat"}') from error
+    except (ValueError, RecursionError) as error:  # ValueError: also a number of more digits than int() reads
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else error
+        raise UsageError(f"{where}: not JSON: {reason}", 'expected {"id", "category", "text", "chat"}') from error
     if not isinstance(data, dict):
         raise UsageError(f"{where}: not a JSON object", 'expected {"id", "category", "text", "chat"}')
     parsed = validate(data, _Line, where=where)
     if not parsed.text.strip():
         raise UsageError(f"{where}: the text is empty", "write a text")
+    _refuse_half_letters(parsed, where)
     return Prompt(id=parsed.id, category=parsed.category, text=parsed.text, chat=parsed.chat)
+
+
+def _refuse_half_letters(line: _Line, where: str) -> None:
+    """JSON can write half of a surrogate pair, which is no letter and cannot be hashed, stored or tokenized."""
+    for key in ("id", "category", "text"):
+        try:
+            getattr(line, key).encode()
+        except UnicodeEncodeError as error:
+            broken = ascii(error.object[error.start])
+            raise UsageError(f"{where}: {key} holds half a letter, {broken}", "write the letter itself") from error

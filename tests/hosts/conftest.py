@@ -12,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from fleet.cluster.daemon import ensure_head
+from fleet.nodes.inventory import load_inventory
 from tests.hosts.network import SSHD, Fleet, Host, Hosts, make_key, run, start_host
+from tests.hosts.stage import Stage
 
 
 @pytest.fixture(scope="session")
@@ -72,3 +75,16 @@ def fleet(hosts: Hosts) -> Iterator[Fleet]:
         yield found
     finally:
         stop_head(found.data)
+
+
+@pytest.fixture
+def stage(fleet: Fleet, tmp_path: Path) -> Iterator[Stage]:
+    ensure_head(fleet.data, load_inventory(fleet.inventory).head)
+    found = Stage(fleet=fleet, marker=tmp_path, data=fleet.data)
+    yield found
+    if found.driver is not None and found.driver.poll() is None:
+        found.driver.terminate()
+        found.driver.wait(60)
+    for host in (fleet.a, fleet.b):
+        resumed = fleet("machines", "resume", host.name)
+        assert resumed.returncode == 0, resumed.stderr

@@ -2,7 +2,7 @@
 
 Ray's workers look for code in their driver's directories first, and all hosts share this disk: it is started elsewhere.
 
-drive.py DATA INVENTORY
+drive.py DATA INVENTORY [WORD...]      the words stand before the worker's command line
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ SYNTHETIC_WORKER = (sys.executable, str(Path(__file__).parents[1] / "cluster/syn
 def main() -> int:
     data, inventory = Path(sys.argv[1]), Path(sys.argv[2])
     settings = Settings(
-        worker_argv=SYNTHETIC_WORKER, spool=data / "spool", logs=data / "logs", grace_s=1.0, retry_pause=0.2
+        worker_argv=(*sys.argv[3:], *SYNTHETIC_WORKER),
+        spool=data / "spool",
+        logs=data / "logs",
+        grace_s=1.0,
+        retry_pause=0.2,
     )
     try:
         with termination_as_interrupt():

@@ -37,6 +37,11 @@ class Host:
     def root(self) -> Path:
         return self.folder / "root"
 
+    @property
+    def programs(self) -> Path:
+        """The first place where its commands are looked for."""
+        return self.folder / "bin"
+
     def pids(self) -> list[int]:
         """Every process in the namespace."""
         printed = run("ip", "netns", "pids", self.namespace).stdout
@@ -131,7 +136,7 @@ def start_host(host: Host, hosts: Hosts, bridge: str, link: str, cleanup: contex
         known.write(f"[{host.address}]:{SSH_PORT} {host_key.with_suffix('.pub').read_text()}")
     Path("/run/sshd").mkdir(exist_ok=True)
     config = host.folder / "sshd_config"
-    path = f"{find_uv().parent}:{sys.base_prefix}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+    path = f"{host.programs}:{find_uv().parent}:{sys.base_prefix}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
     config.write_text(
         f"Port {SSH_PORT}\nListenAddress {host.address}\nHostKey {host_key}\nPidFile none\nUsePAM no\nStrictModes no\n"
         f"AuthorizedKeysFile {hosts.key}.pub\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n"

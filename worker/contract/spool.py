@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from worker.contract.errors import StorageError
 from worker.contract.outcome import Completed, Failed, Outcome, outcome_from_dict
+from worker.contract.private import own_directory, owner_only
 from worker.contract.schema import SCHEMAS
 
 PROGRESS_FILE = "progress.jsonl"
@@ -60,8 +61,8 @@ class SpoolWriter:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         try:
-            (directory / "tables").mkdir(parents=True, exist_ok=True)
-            self._progress = (directory / PROGRESS_FILE).open("a", encoding="utf-8")
+            own_directory(directory / "tables")
+            self._progress = open(directory / PROGRESS_FILE, "a", encoding="utf-8", opener=owner_only)  # noqa: SIM115
         except OSError as error:
             raise _storage_error(directory, error) from error
 
@@ -106,6 +107,7 @@ class _replacing:  # noqa: N801 - reads as a verb in a with statement
         self._part = path.with_name(f"{path.name}.{os.getpid()}.tmp")
 
     def __enter__(self) -> Path:
+        open(self._part, "wb", opener=owner_only).close()
         return self._part
 
     def __exit__(self, kind: object, *_: object) -> None:

@@ -41,13 +41,20 @@ def test_a_file_that_is_none_names_no_head(tmp_path, text):
     assert stop_head(tmp_path) is False
 
 
-def test_a_token_is_private_and_stays_and_one_that_others_could_read_does_not(tmp_path):
+def test_a_token_is_private_and_stays(tmp_path):
     path = keep_token(tmp_path / "token")
     first = path.read_text()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert keep_token(path).read_text() == first
     with pytest.raises(FileExistsError):
         write_token(path)
-    path.chmod(0o640)
-    assert keep_token(path).read_text() != first
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o777])
+def test_a_token_that_others_may_have_read_starts_nothing_and_is_named_with_the_remedy(tmp_path, mode):
+    path = keep_token(tmp_path / "token")
+    path.chmod(mode)
+    with pytest.raises(StorageError, match=f"others may have read the token .mode {mode:o}, expected 600") as caught:
+        ensure_head(tmp_path, Head(address="192.0.2.200"))
+    assert caught.value.hint == f"rm {path}; fleet up makes another and brings it to the machines"
+    assert read_cluster(tmp_path) is None
