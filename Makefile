@@ -11,7 +11,7 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 STAMP := .venv/.installed
 
-.PHONY: help setup demo test hosts check lock format clean
+.PHONY: help setup demo test ray hosts check lock format clean
 
 help:
 	@sed -n 's/^# //p' Makefile | head -6
@@ -25,12 +25,16 @@ $(STAMP): requirements-dev.lock pyproject.toml .ci/setup.sh
 demo: $(STAMP)
 	@.venv/bin/fleet demo
 
-# A file's tests share fixtures, so a file stays on one process; what starts Ray runs alone.
+# A file's tests share fixtures, so a file stays on one process. What starts Ray mostly waits: two of those run side by side.
 test: $(STAMP)
 	@$(PY) -m pytest -n 2 --dist loadfile --ignore tests/cluster --ignore tests/e2e/fleet --ignore tests/hosts
+	@if [ "$$(id -u)" = 0 ] && command -v ip >/dev/null && command -v sshd >/dev/null; \
+	then $(MAKE) --no-print-directory --jobs 2 --output-sync=target ray hosts; \
+	else $(MAKE) --no-print-directory ray; \
+	echo "left out: make hosts (network namespaces with an sshd each; needs root on Linux, openssh-server, iproute2)"; fi
+
+ray: $(STAMP)
 	@$(PY) -m pytest tests/cluster tests/e2e/fleet
-	@if [ "$$(id -u)" = 0 ] && command -v ip >/dev/null && command -v sshd >/dev/null; then $(MAKE) --no-print-directory hosts; \
-	else echo "left out: make hosts (network namespaces with an sshd each; needs root on Linux, openssh-server, iproute2)"; fi
 
 hosts: $(STAMP)
 	@$(PY) -m pytest tests/hosts
