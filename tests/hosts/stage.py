@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fleet.cluster.live import LiveMachine, read_live
 from fleet.cluster.site import Fleet as FleetSite
 from fleet.cluster.submit import enqueue
-from fleet.ledger.events import AttemptFailed, AttemptLost
+from fleet.ledger.events import AttemptFailed, AttemptLost, StudyCancelled
 from fleet.ledger.sqlite import Ledger
 from fleet.ledger.state import Done, Running, StudyState, is_open
 from fleet.store.runs import RunStore
@@ -62,6 +63,19 @@ class Stage:
         assert self.driver is not None
         self.driver.kill()
         self.driver.wait()
+
+    def cancel(self) -> None:
+        """Take the study back, and wait until nothing of it runs."""
+        assert self.study is not None
+        with Ledger(self.data) as ledger:
+            ledger.append(StudyCancelled(study_id=self.study.id, reason="no need"))
+        self.wait(lambda: not is_open(self.state), "the end of a cancelled study", 30)
+
+    def machine(self, name: str) -> LiveMachine:
+        """What the driver says of a machine now."""
+        live = read_live(self.data)
+        found = [machine for machine in live.machines if machine.name == name] if live else []
+        return found[0] if found else LiveMachine(name=name, state="unknown")
 
     @property
     def state(self) -> StudyState:

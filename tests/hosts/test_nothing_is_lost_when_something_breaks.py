@@ -13,11 +13,9 @@ import psutil
 import pytest
 
 from fleet.cluster.daemon import read_cluster
-from fleet.cluster.live import read_live
 from fleet.cluster.node_process import NodeState
-from fleet.ledger.events import AttemptCancelled, AttemptCompleted, AttemptStarted, StudyCancelled
-from fleet.ledger.sqlite import Ledger
-from fleet.ledger.state import Cancelled, Done, is_open
+from fleet.ledger.events import AttemptCancelled, AttemptCompleted, AttemptStarted
+from fleet.ledger.state import Cancelled, Done
 from tests.hosts.network import Host, run
 from tests.hosts.stage import Stage
 
@@ -152,10 +150,7 @@ def test_a_cancelled_study_ends_what_runs_and_starts_no_more(stage: Stage):
     stage.ask("sleep=60", tasks=4, name="cancelled")
     stage.drive()
     pid = stage.wait_for_work(stage.fleet.a)
-    assert stage.study is not None
-    with Ledger(stage.fleet.data) as ledger:
-        ledger.append(StudyCancelled(study_id=stage.study.id, reason="no need"))
-    stage.wait(lambda: not is_open(stage.state), "the end", 30)
+    stage.cancel()
     assert stage.state.count(Cancelled) == 4
     stage.wait(lambda: not psutil.pid_exists(pid), "the end of the benchmark", 15)
     ended = [record.event for record in stage.events() if isinstance(record.event, AttemptCancelled)]
@@ -168,12 +163,26 @@ def test_a_paused_machine_gets_nothing_until_it_is_resumed(stage: Stage):
     stage.ask("sleep=0.2", tasks=1, machines="each", name="paused")
     stage.drive()
     stage.wait(lambda: stage.state.count(Done) == 1, "the other machine's job")
-    live = read_live(stage.fleet.data)
-    assert live is not None
-    (machine,) = [machine for machine in live.machines if machine.name == "host-b"]
+    machine = stage.machine("host-b")
     assert (machine.state, machine.why) == ("paused", "in use")
     assert stage.fleet("machines", "resume", "host-b").returncode == 0
     stage.finish()
+
+
+def test_a_machine_that_loses_three_in_a_row_is_put_aside_until_its_owner_gives_it_back(stage: Stage):
+    stage.ask("sleep=600", tasks=1, name="strikes")
+    assert stage.fleet("machines", "pause", "host-a", "--reason", "not this one").returncode == 0
+    stage.drive()
+    for losses in range(1, 4):
+        supervisor_of(stage, stage.wait_for_work(stage.fleet.b)).kill()
+        stage.wait(lambda losses=losses: len(stage.losses()) == losses, f"loss {losses}", DETECTED_S)
+    stage.wait(lambda: stage.machine("host-b").state == "aside", "the machine put aside")
+    assert (stage.machine("host-b").why or "").startswith(
+        "3 attempts in a row were lost: its supervisor or its node is gone"
+    )
+    assert stage.fleet("machines", "resume", "host-b").returncode == 0
+    stage.wait_for_work(stage.fleet.b)
+    stage.cancel()
 
 
 def test_a_node_of_another_build_gets_its_job_taken_back_and_is_named(stage: Stage):
