@@ -201,3 +201,9 @@ def test_nothing_is_left_running_after_the_studies(bench, knobs):
     line = json.loads((bench.data / "runs.log").read_text().splitlines()[0])
     assert gone(line["pid"])
     assert gone(line["parent"])
+
+
+def test_a_log_that_cannot_be_kept_costs_nothing(bench, tmp_path):
+    (tmp_path / "file").touch()
+    state = bench.run(make_study("plain"), logs=tmp_path / "file" / "logs")
+    assert state.count(Done) == 1
