@@ -32,7 +32,7 @@ def start(data: Path, *knobs: str) -> subprocess.Popen[str]:
 
 def wait_for_start(data: Path, which: int, driver: subprocess.Popen[str]) -> dict:
     """The log line of the given start."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 150
     while time.monotonic() < deadline:
         assert driver.poll() is None, driver.stderr and driver.stderr.read()
         lines = (data / "runs.log").read_text().splitlines() if (data / "runs.log").exists() else []
