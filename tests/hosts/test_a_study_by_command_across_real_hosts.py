@@ -19,6 +19,8 @@ import pytest
 
 from fleet.cluster.daemon import ensure_head
 from fleet.cluster.live import read_live
+from fleet.ledger.sqlite import Ledger
+from fleet.ledger.state import Done
 from fleet.nodes.inventory import load_inventory
 from tests.hosts.network import Fleet
 
@@ -162,31 +164,19 @@ def machines(fleet: Fleet) -> list[dict]:
     return json.loads(command(fleet, "status", "--json"))["machines"]
 
 
-def test_the_log_of_an_attempt_is_kept_on_the_head(fleet: Fleet, study):
-    assert fleet("submit", study("logged")).returncode == 0
-    attempts = [task["attempt_id"] for task in json.loads(command(fleet, "status", "logged", "--json"))["tasks"]]
-    for attempt in attempts:
-        kept = fleet.data / "logs" / f"{attempt}.log"
-        assert not kept.exists() or command(fleet, "logs", attempt) == kept.read_text()
-    for host in (fleet.a, fleet.b):
-        spool = host.root / "spool"
-        assert list(spool.iterdir()) == []  # the head has everything: nothing is left on the machines
-
-
-def test_a_task_costs_little_more_than_its_own_worker(fleet: Fleet, study):
+def test_the_head_keeps_an_attempt_s_log_and_says_what_the_fleet_cost_it(fleet: Fleet, study):
     """Fleet time of a task: until its process starts, and from its last measurement to its rows in the store."""
-    began = time.monotonic()
     assert fleet("submit", study("cost", 'require = ["name = host-a"]', widths="2, 3, 4")).returncode == 0
-    print(f"three tasks took {time.monotonic() - began:.1f} s in all")
-    from fleet.ledger.sqlite import Ledger
-    from fleet.ledger.state import Done
-
     with Ledger(fleet.data, read_only=True) as ledger:
         (state,) = [state for state in ledger.studies() if state.name == "cost"]
     done = [job for job in state.jobs.values() if isinstance(job, Done)]
     spans = [(job.submit_to_start_s or 0.0) + (job.measured_to_stored_s or 0.0) for job in done]
     print("fleet time per task:", ", ".join(f"{span:.2f} s" for span in spans))
     assert len(spans) == 3
+    for attempt in state.done_attempts:
+        kept = fleet.data / "logs" / f"{attempt}.log"
+        assert not kept.exists() or command(fleet, "logs", attempt) == kept.read_text()
+    assert list((fleet.a.root / "spool").iterdir()) == []  # the head has everything: nothing is left on the machine
 
 
 def command(fleet: Fleet, *arguments: str) -> str:

@@ -39,14 +39,8 @@ def test_jobs_go_to_both_machines_and_each_is_done_once(stage: Stage):
     state = stage.finish()
     assert {job.node for job in state.jobs.values() if isinstance(job, Done)} == {"host-a", "host-b"}
     assert stage.losses() == []
-
-
-def test_every_machine_runs_every_task_when_the_study_says_each(stage: Stage):
-    stage.ask("sleep=0.2", tasks=2, machines="each", name="each")
-    stage.drive()
-    state = stage.finish()
-    assert sorted(job.split("@")[1] for job in state.jobs) == ["host-a", "host-a", "host-b", "host-b"]
-    assert all(job.endswith(s.node) for job, s in state.jobs.items() if isinstance(s, Done))
+    completed = [record.event for record in stage.events() if isinstance(record.event, AttemptCompleted)]
+    assert sorted(event.attempt_id for event in completed) == sorted(state.done_attempts)
 
 
 def test_a_killed_benchmark_and_a_killed_supervisor_cost_one_attempt_each(stage: Stage):
@@ -202,11 +196,3 @@ def test_a_node_of_another_build_gets_its_job_taken_back_and_is_named(stage: Sta
         assert "fleet up host-b installs the same" in reasons[0]
     finally:
         packages.write_text(text)
-
-
-def test_the_rows_that_were_stored_are_the_ones_that_completed(stage: Stage):
-    stage.ask("sleep=0.2", tasks=2, name="rows")
-    stage.drive()
-    state = stage.finish()
-    completed = [record.event for record in stage.events() if isinstance(record.event, AttemptCompleted)]
-    assert sorted(event.attempt_id for event in completed) == sorted(state.done_attempts)
