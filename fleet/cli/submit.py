@@ -14,7 +14,7 @@ from fleet.cli.text import task_label
 from fleet.errors import InterruptedStudyError, TasksFailedError
 
 if TYPE_CHECKING:
-    from fleet.cluster.dispatch import Settings
+    from fleet.cluster.orders import Settings
     from fleet.cluster.site import Site
     from fleet.ledger.state import StudyState
     from fleet.study.study import Study
@@ -111,7 +111,7 @@ def run_study(study: Study, site: Site, directory: DataDirectory, settings: Sett
 
 def worker_settings(directory: DataDirectory, *, cache: Path | None, lock: Path | None) -> Settings:
     """How this machine's worker is started: the one of this very installation."""
-    from fleet.cluster.dispatch import Settings
+    from fleet.cluster.orders import Settings
 
     return Settings(
         spool=directory.spool,
@@ -142,7 +142,7 @@ def _print_plan(study: Study, site: Site, directory: DataDirectory, *, as_json: 
     from fleet.nodes.job import job_id
     from fleet.schedule.plan import interleaved
 
-    targets = site.targets(study, known_machines(directory.root))
+    study, targets = site.ask(study, known_machines(directory.root))
     known = {state.study_id: state for state in known_studies(directory)}
     jobs = known[study.id].jobs if study.id in known else {}
     here = site.nodes()[0].name if len(site.nodes()) == 1 else "any"

@@ -2,43 +2,43 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from fleet.cluster.book import Book
 from fleet.errors import UsageError
 from fleet.ledger.machines import MachineState
-from fleet.ledger.sqlite import Ledger
-from fleet.ledger.state import StudyState
 from fleet.nodes.answer import Fit, Unfit
-from fleet.nodes.constraints import Constraint, MachineFacts, parse_constraint
+from fleet.nodes.constraints import Constraint, parse_constraint
 from fleet.nodes.fit import fits
+from fleet.nodes.job import job_parts
 from fleet.nodes.node import Node, NodeName
 from fleet.nodes.shape import ModelShape, read_shape
 from fleet.study.study import Study, StudyId
 from worker.contract.task import CheckpointRef, Task, TaskId
 
-Judge = Callable[[StudyState, Task, Node], Fit | Unfit]
-"""Whether a task of a study fits a machine, as far as is known now."""
+Targets = Mapping[TaskId, Sequence[NodeName | None]]
+"""The machines that are to run each task; None: whichever is free and fits."""
 
 
-def everything_fits(_study: StudyState, _task: Task, _node: Node) -> Fit | Unfit:
-    return Fit()
+def judge(
+    tasks: Mapping[TaskId, Task],
+    require: Sequence[Constraint],
+    nodes: Collection[Node],
+    machines: Mapping[NodeName, MachineState],
+) -> dict[TaskId, dict[NodeName, Fit | Unfit]]:
+    """Whether each task fits each machine, by the study's conditions and what is known of the machines now."""
+    shapes = {checkpoint: _known_shape(checkpoint) for checkpoint in {task.checkpoint for task in tasks.values()}}
+    facts = {node.name: machines[node.name].facts if node.name in machines else None for node in nodes}
+    return {
+        task_id: {
+            node.name: fits(task, node, shapes[task.checkpoint], facts=facts[node.name], require=require)
+            for node in nodes
+        }
+        for task_id, task in tasks.items()
+    }
 
 
-def judge(ledger: Ledger) -> Judge:
-    """The judge that goes by a study's conditions and by what the ledger knows of the machines."""
-    machines = ledger.machines()
-
-    def answer(study: StudyState, task: Task, node: Node) -> Fit | Unfit:
-        require = [parse_constraint(text) for text in json.loads(study.study).get("require", [])]
-        shape = known_shape(task.checkpoint)
-        return fits(task, node, shape, facts=_facts(machines, node), require=require)
-
-    return answer
-
-
-def known_shape(checkpoint: CheckpointRef) -> ModelShape | None:
+def _known_shape(checkpoint: CheckpointRef) -> ModelShape | None:
     """The shape of a checkpoint, if this machine has it; the machines of a fleet may have it where this one does not."""
     try:
         return read_shape(checkpoint)
@@ -46,28 +46,19 @@ def known_shape(checkpoint: CheckpointRef) -> ModelShape | None:
         return None
 
 
-Targets = Mapping[TaskId, Sequence[NodeName | None]]
-"""The machines that are to run each task; None: whichever is free and fits."""
-
-
 def targets_of(study: Study, nodes: Sequence[Node], machines: Mapping[NodeName, MachineState]) -> Targets:
     """Who is to run what. Raises: UsageError with the reasons when a task fits no machine, which would wait for ever."""
-    require = conditions(study)
-    shapes = {task.checkpoint: known_shape(task.checkpoint) for task in study.tasks}
+    tasks = {task.id: task for task in study.tasks}
     targets: dict[TaskId, Sequence[NodeName | None]] = {}
-    for task in study.tasks:
-        answers = {
-            node.name: fits(task, node, shapes[task.checkpoint], facts=_facts(machines, node), require=require)
-            for node in nodes
-        }
-        fitting = [name for name, answer in answers.items() if isinstance(answer, Fit)]
+    for task_id, answers in judge(tasks, conditions(study), nodes, machines).items():
+        fitting = _fitting(answers)
         if not fitting:
             reasons = "; ".join(dict.fromkeys(a.reason for a in answers.values() if isinstance(a, Unfit)))
             raise UsageError(
                 f"a task of this study fits no machine: {reasons or 'there is none'}",
                 "correct the study's matrix or what it requires, or add a machine",
             )
-        targets[task.id] = fitting if study.machines == "each" else (None,)
+        targets[task_id] = fitting if study.machines == "each" else (None,)
     return targets
 
 
@@ -76,39 +67,39 @@ def conditions(study: Study) -> list[Constraint]:
     return [parse_constraint(text, where=str(study.path)) for text in study.require]
 
 
-def _facts(machines: Mapping[NodeName, MachineState], node: Node) -> MachineFacts | None:
-    machine = machines.get(node.name)
-    return None if machine is None else machine.facts
+def _fitting(answers: Mapping[NodeName, Fit | Unfit]) -> list[NodeName]:
+    return [name for name, answer in answers.items() if isinstance(answer, Fit)]
 
 
 class Admission:
     """Keeps, for the jobs that any machine may run, the groups of tasks that fit the same machines."""
 
-    def __init__(self, judge: Judge = everything_fits) -> None:
-        self._judge = judge
+    def __init__(self) -> None:
         self._members: dict[str, frozenset[NodeName]] = {}
-        self._known: dict[StudyId, tuple[Node, ...]] = {}
+        self._known: dict[StudyId, object] = {}
 
     def fits(self, group: str, node: NodeName) -> bool:
         return node in self._members.get(group, frozenset())
 
-    def follow(self, book: Book, nodes: Sequence[Node]) -> None:
-        """Group the tasks of every study that is new, and of all when the machines changed. Mutates: the book."""
-        present = tuple(nodes)
-        for study_id in book.studies:
-            if self._known.get(study_id) is not present and self._known.get(study_id) != present:
-                self._known[study_id] = present
-                book.set_groups(study_id, self._groups(book.study(study_id), book.tasks(study_id), present))
+    def follow(self, book: Book, nodes: Collection[Node]) -> None:
+        """Group the tasks of every study that is new, and of all when something of the machines changed.
 
-    def forget(self) -> None:
-        """Judge everything anew at the next `follow`: something was learnt of a machine. Mutates: self."""
-        self._known.clear()
+        Mutates: the book.
+        """
+        now = tuple((node, book.machines[node.name].facts) for node in nodes)
+        for study_id, state in book.studies.items():
+            if self._known.get(study_id) == now:
+                continue
+            self._known[study_id] = now
+            if any(job_parts(job)[1] is None for job in state.jobs):
+                book.set_groups(study_id, self._groups(study_id, book, nodes))
 
-    def _groups(self, study: StudyState, tasks: Mapping[TaskId, Task], nodes: Sequence[Node]) -> dict[TaskId, str]:
+    def _groups(self, study_id: StudyId, book: Book, nodes: Collection[Node]) -> dict[TaskId, str]:
+        require = [parse_constraint(text) for text in book.asked(study_id).get("require", [])]
         groups = {}
-        for task_id, task in tasks.items():
-            members = frozenset(node.name for node in nodes if isinstance(self._judge(study, task, node), Fit))
-            group = f"{study.study_id}/{hash(members):x}"
+        for task_id, answers in judge(book.tasks(study_id), require, nodes, book.machines).items():
+            members = frozenset(_fitting(answers))
+            group = f"{study_id}/{hash(members):x}"
             self._members[group] = members
             groups[task_id] = group
         return groups

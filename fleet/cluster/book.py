@@ -20,7 +20,12 @@ from fleet.ledger.events import (
     MachineEvent,
     MachineResumed,
     Recorded,
+    StudyCancelled,
     StudyEvent,
+    StudyFinished,
+    StudyPaused,
+    StudyResumed,
+    StudySubmitted,
     job_of,
 )
 from fleet.ledger.machines import MachineState, apply_machine
@@ -145,11 +150,16 @@ class Book:
             self._open(event.study_id)
             return
         entry.state.apply(event, at_s=record.at_s)
-        if isinstance(event, JobEvent) and entry.tasks:
-            self._count(event, entry.state)
-            self._place(entry, job_of(event))
-        else:
-            self._derive(entry)
+        match event:
+            case StudySubmitted():
+                self._derive(entry)
+            case StudyCancelled():
+                self._place_all(entry)
+            case StudyPaused() | StudyResumed() | StudyFinished():
+                pass  # which jobs wait does not change
+            case _:
+                self._count(event, entry.state)
+                self._place(entry, job_of(event))
 
     def _open(self, study_id: StudyId) -> None:
         state = self._ledger.state(study_id)
@@ -164,6 +174,9 @@ class Book:
         order = interleaved(len(entry.tasks))
         place = {index: position for position, index in enumerate(order)}
         entry.positions = {task_id: place[index] for index, task_id in enumerate(entry.tasks)}
+        self._place_all(entry)
+
+    def _place_all(self, entry: _Entry) -> None:
         entry.waiting = {}
         for job in entry.state.jobs:
             self._place(entry, job)

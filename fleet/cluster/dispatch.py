@@ -12,26 +12,21 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Protocol
 
-import pyarrow as pa
-
+from fleet.cluster.active import Active
 from fleet.cluster.actors import Attempt, wait_for_items
 from fleet.cluster.admission import Admission, Targets
 from fleet.cluster.book import Book
 from fleet.cluster.items import Advanced, Ended, Item, LogItem, Order, Postponed, Started, TableItem, Vanished
 from fleet.cluster.live import LiveFile, LiveMachine
 from fleet.cluster.night_shift import NightShift
+from fleet.cluster.orders import Settings, places_on
 from fleet.cluster.recover import recover
 from fleet.cluster.watch import Count, NobodyWatches, Watcher
 from fleet.errors import InterruptedStudyError
 from fleet.ledger.events import (
-    AttemptCancelled,
-    AttemptCompleted,
-    AttemptFailed,
-    AttemptLost,
     AttemptStarted,
     Event,
     JobDropped,
@@ -42,12 +37,12 @@ from fleet.ledger.events import (
 from fleet.ledger.machines import MachineState
 from fleet.ledger.sqlite import Ledger
 from fleet.ledger.state import Done, Failed, Running, StudyState, Tries, Waiting, is_open
-from fleet.nodes.job import JobId, job_parts
+from fleet.nodes.job import job_parts
 from fleet.nodes.node import Node, NodeName
-from fleet.schedule.deadlines import Heard, Limits, overdue
+from fleet.schedule.deadlines import overdue
 from fleet.schedule.plan import Free, Start, plan
 from fleet.schedule.quarantine import quarantined_until
-from fleet.schedule.retry import Retry, decide
+from fleet.schedule.retry import GiveUp, Retry, decide
 from fleet.store.runs import RunStore
 from fleet.study.study import Study, StudyId
 from worker.contract import outcome as outcomes
@@ -66,40 +61,6 @@ PRESENCE_S = 2.0
 """How often the cluster is asked who is there."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """How attempts are started and how long silence is tolerated. Units: seconds."""
-
-    spool: Path
-    worker_argv: tuple[str, ...] = ()
-    lock: Path | None = None
-    cache: Path | None = None
-    heartbeat_s: float = 5.0
-    grace_s: float = 3.0
-    limits: Limits = field(default_factory=Limits)
-    retry_pause: float = 1.0
-    """Scales the pauses before another attempt."""
-    logs: Path | None = None
-    """Where the end of each attempt's output is kept."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
-    """Folders on the machine that runs an attempt."""
-
-    spool: Path
-    lock: Path | None
-    cache: Path | None
-
-
-def places_on(node: Node, settings: Settings) -> Places:
-    """The settings' own places on this machine, the inventory's on any other."""
-    if node.address is None:
-        return Places(spool=settings.spool, lock=settings.lock, cache=settings.cache)
-    root, lock, cache = Path(node.paths.root), node.paths.lock, node.paths.cache
-    return Places(spool=root / "spool", lock=Path(lock) if lock else None, cache=Path(cache) if cache else None)
-
-
 class Cluster(Protocol):
     """Where attempts can run."""
 
@@ -107,36 +68,13 @@ class Cluster(Protocol):
         """The machines of the inventory."""
         ...
 
-    def targets(self, study: Study, machines: Mapping[NodeName, MachineState]) -> Targets:
-        """Who is to run what of a study. Raises: UsageError when a task fits no machine."""
+    def ask(self, study: Study, machines: Mapping[NodeName, MachineState]) -> tuple[Study, Targets]:
+        """The study as it runs here, and who is to run what. Raises: UsageError when a task fits no machine."""
         ...
 
     def present(self) -> frozenset[NodeName]:
         """Those that can be given an attempt now. Raises: ClusterError when the cluster itself is gone."""
         ...
-
-
-@dataclass(slots=True, kw_only=True)
-class Active:
-    """What the driver knows of a running attempt. Units: seconds of the monotonic clock."""
-
-    attempt: Attempt
-    study_id: StudyId
-    job: JobId
-    task: Task
-    node: NodeName
-    local: bool
-    asked_s: float
-    heard_s: float
-    advanced_s: float
-    started_s: float | None = None
-    measured_s: float | None = None
-    progress: Progress | None = None
-    tables: dict[str, pa.Table] = field(default_factory=dict)
-
-    @property
-    def id(self) -> str:
-        return self.attempt.order.attempt_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +83,15 @@ class Idle:
 
     state: str
     why: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotReady:
+    """A machine that is left alone for a while. Units: `until_s` seconds since 1970; `pause_s` how long that is."""
+
+    reason: str
+    pause_s: float
+    until_s: float
 
 
 class Dispatcher:
@@ -157,7 +104,6 @@ class Dispatcher:
         ledger: Ledger,
         store: RunStore,
         settings: Settings,
-        admission: Admission | None = None,
         only: StudyId | None = None,
         watcher: Watcher | None = None,
         live: LiveFile | None = None,
@@ -168,15 +114,15 @@ class Dispatcher:
         self._cluster, self._store, self._ledger = cluster, store, ledger
         self._settings, self._only, self._clock = settings, only, clock
         self._watcher, self._live = watcher or NobodyWatches(), live
-        self._admission = admission or Admission()
+        self._admission = Admission()
         self.book = Book(ledger)
-        self._shift = NightShift(book=self.book, ledger=ledger, targets=self._targets, clock=clock, say=say)
+        self._shift = NightShift(book=self.book, ledger=ledger, ask=self._ask, clock=clock, say=say)
         self.active: dict[NodeName, Active] = {}
         self._closing: dict[NodeName, threading.Thread] = {}
         self.present: frozenset[NodeName] = frozenset()
         self._asked_presence_s = -PRESENCE_S
-        self._not_ready: dict[NodeName, tuple[str, float]] = {}
-        self._ask_again_s: dict[NodeName, float] = {}
+        self._nodes: dict[NodeName, Node] = {}
+        self._not_ready: dict[NodeName, NotReady] = {}
 
     def run(self) -> None:
         """Run every job of the one study until each is done or given up.
@@ -184,8 +130,9 @@ class Dispatcher:
         Raises: InterruptedStudyError on Ctrl-C; StorageError when a result or an event cannot be kept; ClusterError when
         the cluster is gone. Whatever happens, no attempt is left running, and the ledger says so.
         """
-        assert self._only is not None
-        self._guarded(lambda: is_open(self.book.study(self._only)) if self._only else False)
+        study_id = self._only
+        assert study_id is not None
+        self._guarded(lambda: is_open(self.book.study(study_id)))
 
     def serve(self) -> None:
         """Run whatever the ledger asks for, until interrupted. Raises: as `run`."""
@@ -212,7 +159,7 @@ class Dispatcher:
         """One turn: follow, start, listen, give up what is overdue, close what is over."""
         self.book.catch_up()
         while self.book.resumed:
-            self._ask_again_s.pop(self.book.resumed.pop(), None)
+            self._not_ready.pop(self.book.resumed.pop(), None)
         self._look()
         if self._only is None:
             self._shift.begin_and_end()
@@ -225,16 +172,16 @@ class Dispatcher:
             self._live.tell(self._machines, {str(study): reason for study, reason in self._shift.postponed.items()})
 
     def _machines(self) -> list[LiveMachine]:
-        return [self._machine(node.name) for node in self._cluster.nodes()]
+        return [self._machine(node) for node in self._nodes.values()]
 
-    def _machine(self, name: NodeName) -> LiveMachine:
-        active = self.active.get(name)
+    def _machine(self, node: Node) -> LiveMachine:
+        active = self.active.get(node.name)
         if active is None:
-            idle = self.why_idle(name)
-            return LiveMachine(name=name, state="idle" if idle is None else idle.state, why=idle and idle.why)
+            idle = self.why_idle(node)
+            return LiveMachine(name=node.name, state="idle" if idle is None else idle.state, why=idle and idle.why)
         progress = active.progress
         return LiveMachine(
-            name=name,
+            name=node.name,
             state="busy",
             study_id=active.study_id,
             job=active.job,
@@ -246,24 +193,24 @@ class Dispatcher:
         )
 
     def _look(self) -> None:
-        """Who is there, and which jobs fit them."""
+        """Who is there, and which jobs fit them: one answer for the whole turn."""
         now = time.monotonic()
         if now - self._asked_presence_s >= PRESENCE_S:
             self._asked_presence_s = now
             self.present = self._cluster.present()
-        self._admission.follow(self.book, self._cluster.nodes())
+        self._nodes = {node.name: node for node in self._cluster.nodes()}
+        self._admission.follow(self.book, self._nodes.values())
 
     def _start_planned(self) -> None:
-        nodes = {node.name: node for node in self._cluster.nodes()}
         starts = plan(
             self.book.waiting(only=self._only),
             self._free(),
             fits=self._admission.fits,
-            may_start=lambda waiting, name: self._shift.may_start(waiting, nodes[name]),
+            may_start=lambda waiting, name: self._shift.may_start(waiting, self._nodes[name]),
             now_s=self._clock(),
         )
         for start in starts:
-            self._start(start, nodes[start.node])
+            self._start(start, self._nodes[start.node])
 
     def _free(self) -> list[Free]:
         """The machines that may start something now, in the inventory's order."""
@@ -271,24 +218,25 @@ class Dispatcher:
             del self._closing[node]
         return [
             Free(name=node.name, turns=self.book.turns[node.name])
-            for node in self._cluster.nodes()
-            if self.why_idle(node.name) is None
+            for node in self._nodes.values()
+            if self.why_idle(node) is None
         ]
 
-    def why_idle(self, node: NodeName) -> Idle | None:
+    def why_idle(self, node: Node) -> Idle | None:
         """Why nothing is started on a machine now, or None when something may be."""
-        machine = self.book.machines[node]
-        if node in self.active or node in self._closing:
-            return Idle(state="busy", why=None if node in self.active else "its last attempt is being ended")
-        if node not in self.present:
+        name, machine = node.name, self.book.machines[node.name]
+        if name in self.active or name in self._closing:
+            return Idle(state="busy", why=None if name in self.active else "its last attempt is being ended")
+        if name not in self.present:
             return Idle(state="away", why="it is not in the cluster")
-        paused = machine.paused or next(entry.pause for entry in self._cluster.nodes() if entry.name == node)
+        paused = machine.paused or node.pause
         if paused is not None:
             return Idle(state="paused", why=paused)
         if machine.quarantined_until_s is not None and machine.quarantined_until_s > self._clock():
             return Idle(state="aside", why=f"{machine.strikes} attempts in a row were lost: {machine.quarantined_for}")
-        if self._ask_again_s.get(node, 0.0) > self._clock():
-            return Idle(state="not ready", why=self._not_ready[node][0])
+        held = self._not_ready.get(name)
+        if held is not None and held.until_s > self._clock():
+            return Idle(state="not ready", why=held.reason)
         return None
 
     def _start(self, start: Start, node: Node) -> None:
@@ -383,63 +331,35 @@ class Dispatcher:
         if self._settings.logs is not None and text:
             path = self._settings.logs / f"{active.id}.log"
             try:
-                write_own(own_directory(self._settings.logs) / path.name, text)
+                own_directory(path.parent)
+                write_own(path, text)
             except OSError:  # a log is no reason to stop; a disk that is full is told by the store
                 with contextlib.suppress(OSError):
                     path.unlink()
 
     def _complete(self, active: Active) -> None:
-        measured_s = active.measured_s or active.heard_s
-        task_id, target = job_parts(active.job)
         try:
-            self._store.append(active.tables, study_id=active.study_id, task_id=task_id, attempt_id=active.id)
+            self._store.append(active.tables, study_id=active.study_id, task_id=active.task_id, attempt_id=active.id)
         except ValueError as error:
             hint = "head and node must run the same build"
             self._fail(active, outcomes.Failed(kind="permanent", error="TableError", message=str(error), hint=hint))
             return
-        completed = AttemptCompleted(
-            study_id=active.study_id,
-            task_id=task_id,
-            attempt_id=active.id,
-            rows={name: table.num_rows for name, table in active.tables.items()},
-            submit_to_start_s=None if active.started_s is None else active.started_s - active.asked_s,
-            measured_to_stored_s=time.monotonic() - measured_s,
-            target=target,
-        )
         recovered = [MachineRecovered(machine=active.node)] if self.book.machines[active.node].strikes else []
-        self._end(active, completed, *recovered, forget=True)
+        self._end(active, active.completed(now_s=time.monotonic()), *recovered, forget=True)
 
     def _fail(self, active: Active, failure: outcomes.Failed) -> None:
-        tries, (task_id, target) = self._tries(active), job_parts(active.job)
+        tries = self._tries(active)
         answer = decide(failure.kind, earlier=tries.lost if failure.kind == "lost" else tries.transient)
-        event = AttemptFailed(
-            study_id=active.study_id,
-            task_id=task_id,
-            attempt_id=active.id,
-            kind=failure.kind,
-            error=failure.error,
-            message=failure.message,
-            hint=failure.hint,
-            retry=isinstance(answer, Retry),
-            target=target,
-        )
         if failure.error == StorageError.__name__ and failure.kind == "transient" and not active.local:
             # Else a machine whose disk is full would take and fail one job after the other.
             self._leave_alone(active.node, failure.message, first_s=DISK_PAUSE_S * self._settings.retry_pause)
-        self._end(active, event, delay_s=answer.delay_s if isinstance(answer, Retry) else None, forget=True)
+        self._end(active, active.failed(failure, retry=isinstance(answer, Retry)), answer=answer, forget=True)
 
     def _lose(self, active: Active, reason: str, *, machine: bool) -> None:
-        answer, (task_id, target) = decide("lost", earlier=self._tries(active).lost), job_parts(active.job)
-        lost = AttemptLost(
-            study_id=active.study_id,
-            task_id=task_id,
-            attempt_id=active.id,
-            reason=reason,
-            retry=isinstance(answer, Retry),
-            target=target,
-        )
+        answer = decide("lost", earlier=self._tries(active).lost)
         struck = [self._strike(active.node, reason)] if machine and not active.local else []
-        self._end(active, lost, *struck, delay_s=answer.delay_s if isinstance(answer, Retry) else None, forget=False)
+        lost = active.lost(reason, retry=isinstance(answer, Retry))
+        self._end(active, lost, *struck, answer=answer, forget=False)
 
     def _strike(self, node: NodeName, reason: str) -> MachineStruck:
         strikes = self.book.machines[node].strikes + 1
@@ -452,50 +372,38 @@ class Dispatcher:
 
     def _leave_alone(self, node: NodeName, reason: str, *, first_s: float) -> None:
         """Start nothing on a machine for a while, longer each time that it is not ready in a row."""
-        _, earlier_s = self._not_ready.get(node, ("", 0.0))
-        pause_s = min(max(2 * earlier_s, first_s), LONGEST_GATE_PAUSE_S)
-        self._not_ready[node] = reason, pause_s
-        self._ask_again_s[node] = self._clock() + pause_s
+        earlier = self._not_ready.get(node)
+        self._hold(node, reason, min(max(2 * earlier.pause_s if earlier else 0.0, first_s), LONGEST_GATE_PAUSE_S))
+
+    def _hold(self, node: NodeName, reason: str, pause_s: float) -> None:
+        self._not_ready[node] = NotReady(reason=reason, pause_s=pause_s, until_s=self._clock() + pause_s)
 
     def _refuse_build(self, active: Active, theirs: str) -> None:
         """Another build measures something else. This machine's own is the user's mistake; a node's can be replaced."""
-        failure = _other_build(active.node, theirs)
         if active.local:
-            self._fail(active, failure)
+            self._fail(active, _other_build(active.node, theirs))
             return
         reason = f"it runs build {theirs}, this head {build_hash()}: fleet up {active.node} installs the same"
-        self._not_ready[active.node] = reason, GATE_PAUSE_S
-        self._ask_again_s[active.node] = self._clock() + GATE_PAUSE_S
+        self._hold(active.node, reason, GATE_PAUSE_S)
         self._give_back(active, reason)
 
     def _give_back(self, active: Active, reason: str) -> None:
         """End an attempt that is not held against its job: it waits again."""
-        task_id, target = job_parts(active.job)
-        event = AttemptCancelled(
-            study_id=active.study_id, task_id=task_id, attempt_id=active.id, reason=reason, again=True, target=target
-        )
-        self._end(active, event, forget=True)
+        self._end(active, active.cancelled(reason, again=True), forget=True)
 
     def _cancel(self) -> None:
         """End the attempts of studies that were taken back."""
         for active in list(self.active.values()):
             reason = self.book.study(active.study_id).cancelled
             if reason is not None:
-                task_id, target = job_parts(active.job)
-                event = AttemptCancelled(
-                    study_id=active.study_id,
-                    task_id=task_id,
-                    attempt_id=active.id,
-                    reason=reason,
-                    again=False,
-                    target=target,
-                )
-                self._end(active, event, forget=True)
+                self._end(active, active.cancelled(reason, again=False), forget=True)
 
-    def _end(self, active: Active, *events: Event, forget: bool, delay_s: float | None = None) -> None:
+    def _end(self, active: Active, *events: Event, forget: bool, answer: Retry | GiveUp | None = None) -> None:
         """The attempt is over: record it, free its node, and say so."""
-        pause_s = None if delay_s is None else delay_s * self._settings.retry_pause
-        self.book.append(*events, not_before_s=None if pause_s is None else self._clock() + pause_s)
+        not_before_s = None
+        if isinstance(answer, Retry):
+            not_before_s = self._clock() + answer.delay_s * self._settings.retry_pause
+        self.book.append(*events, not_before_s=not_before_s)
         del self.active[active.node]
         # A node that does not react is waited for beside the loop; until then nothing is started there.
         thread = threading.Thread(target=active.attempt.close, kwargs={"forget": forget}, daemon=True)
@@ -507,29 +415,30 @@ class Dispatcher:
     def _give_up_overdue(self) -> None:
         now = time.monotonic()
         for active in list(self.active.values()):
-            heard = Heard(started=active.started_s is not None, item_s=active.heard_s, progress_s=active.advanced_s)
             reason = self._overran(active)
             if reason is not None:
                 self._give_back(active, reason)
                 continue
-            late = overdue(heard, self._settings.limits, now_s=now)
+            late = overdue(active.heard, self._settings.limits, now_s=now)
             if late is not None:
                 self._lose(active, late.reason, machine=late.machine)
 
     def _overran(self, active: Active) -> str | None:
         running = self.book.study(active.study_id).jobs[active.job]
-        node = next((node for node in self._cluster.nodes() if node.name == active.node), None)
+        node = self._nodes.get(active.node)
         if node is None or not isinstance(running, Running):
             return None
         return self._shift.overran(active.study_id, node, running.since_s)
 
-    def _targets(self, study: Study) -> Targets:
-        return self._cluster.targets(study, self.book.machines)
+    def _ask(self, study: Study) -> tuple[Study, Targets]:
+        return self._cluster.ask(study, self.book.machines)
 
     def _finish_studies(self) -> None:
         for study_id, state in self.book.studies.items():
+            if self._only not in (None, study_id):
+                continue
             self._drop_optional(state)
-            if state.finished_at_s is None and not is_open(state) and self._only in (None, study_id):
+            if state.finished_at_s is None and not is_open(state):
                 count = self._count(study_id)
                 self.book.append(StudyFinished(study_id=study_id, num_done=count.done, num_failed=count.failed))
         if self._only is None:
@@ -537,16 +446,15 @@ class Dispatcher:
 
     def _drop_optional(self, state: StudyState) -> None:
         """A study does not wait for machines that may be absent once nothing else of it is left to run."""
-        optional = {node.name for node in self._cluster.nodes() if node.optional}
-        left = [job for job, job_state in state.jobs.items() if isinstance(job_state, Waiting | Running)]
-        targets = [job_parts(job) for job in left]
-        if left and all(target in optional and target not in self.present for _, target in targets):
+        away = {node.name for node in self._nodes.values() if node.optional} - self.present
+        left = [job_parts(job) for job, job_state in state.jobs.items() if isinstance(job_state, Waiting | Running)]
+        if left and all(target in away for _, target in left):
             self.book.append(
                 *(
                     JobDropped(
                         study_id=state.study_id, task_id=task, target=target, reason=f"{target} is optional and away"
                     )
-                    for task, target in targets
+                    for task, target in left
                 )
             )
 

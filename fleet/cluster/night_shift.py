@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from fleet.cluster.book import Book
-from fleet.cluster.standing import standing, window_of
+from fleet.cluster.standing import standing
 from fleet.cluster.submit_events import Targets, next_edition, submission
 from fleet.errors import UsageError
 from fleet.ledger.events import Event, JobDropped
@@ -47,18 +47,18 @@ ASK_S = 5.0
 
 
 class NightShift:
-    """Owns the driver's view of windows. `targets` says which machines run a study."""
+    """Owns the driver's view of windows. `ask` gives a study as it runs here, and who is to run what of it."""
 
     def __init__(
         self,
         *,
         book: Book,
         ledger: Ledger,
-        targets: Callable[[Study], Targets],
+        ask: Callable[[Study], tuple[Study, Targets]],
         clock: Callable[[], float],
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._book, self._ledger, self._targets, self._clock, self._say = book, ledger, targets, clock, say
+        self._book, self._ledger, self._ask, self._clock, self._say = book, ledger, ask, clock, say
         self._asked_s = -math.inf
         self._said: dict[ScheduleName, str] = {}
         self._windows: dict[tuple[str | None, str | None, str | None], Window | None] = {}
@@ -92,7 +92,8 @@ class NightShift:
             if study_id is None or study_id not in self._book.studies:
                 study = next_edition(load_study(Path(schedule.added.study_path)), self._ledger.study_ids())
                 study_id = study.id
-                events += submission(study, self._ledger.state(study.id), self._targets(study))
+                study, targets = self._ask(study)
+                events += submission(study, self._ledger.state(study_id), targets)
         except UsageError as error:
             if self._said.get(schedule.name) != error.message:
                 self._said[schedule.name] = error.message
@@ -150,8 +151,9 @@ class NightShift:
     def _open_times(self, study_id: StudyId, node: Node) -> Intersection:
         schedule = schedule_of(self._book.schedules, study_id)
         own = self._window(node.window, node.days, node.timezone)
-        found = [window_of(schedule.added)] if schedule else []
-        return Intersection(windows=(*found, *([own] if own else [])))
+        added = schedule.added if schedule else None
+        whole = self._window(added.window, added.days, added.timezone) if added else None
+        return Intersection(windows=tuple(window for window in (whole, own) if window is not None))
 
     def _window(self, window: str | None, days: str | None, timezone: str | None) -> Window | None:
         if window is None:

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fleet.cluster.admission import Admission, judge
-from fleet.cluster.dispatch import Dispatcher, Settings
+from fleet.cluster.dispatch import Dispatcher
 from fleet.cluster.live import LiveFile
+from fleet.cluster.orders import Settings
 from fleet.cluster.recover import recover_all
 from fleet.cluster.site import Site
 from fleet.cluster.watch import Watcher
@@ -46,7 +46,6 @@ def serve(
                         ledger=ledger,
                         store=store,
                         settings=settings,
-                        admission=Admission(judge(ledger)),
                         watcher=watcher,
                         live=LiveFile(data, serves=True),
                         say=say,

@@ -31,8 +31,8 @@ class Site(Protocol):
 
     def nodes(self) -> Sequence[Node]: ...
 
-    def targets(self, study: Study, machines: Mapping[NodeName, MachineState]) -> Targets:
-        """Who is to run what. Raises: UsageError when a task fits no machine."""
+    def ask(self, study: Study, machines: Mapping[NodeName, MachineState]) -> tuple[Study, Targets]:
+        """The study as it runs here, and who is to run what. Raises: UsageError when a task fits no machine."""
         ...
 
     def connect(self) -> contextlib.AbstractContextManager[Cluster]:
@@ -49,16 +49,16 @@ class ThisMachine:
     def nodes(self) -> Sequence[Node]:
         return (self.node,)
 
-    def targets(self, study: Study, machines: Mapping[NodeName, MachineState]) -> Targets:
+    def ask(self, study: Study, machines: Mapping[NodeName, MachineState]) -> tuple[Study, Targets]:
         """Where there is only one machine, its name is no part of a job; the checkpoint must be here.
 
-        What is required of machines is read, and not asked of this one.
+        What is required of machines is read, and not asked of this one: the study that runs here requires nothing.
         """
         conditions(study)
-        for task in study.tasks:
-            read_shape(task.checkpoint)
+        for checkpoint in {task.checkpoint for task in study.tasks}:
+            read_shape(checkpoint)
         here = dataclasses.replace(study, machines="any", require=())
-        return targets_of(here, self.nodes(), machines)
+        return here, targets_of(here, self.nodes(), machines)
 
     def present(self) -> frozenset[NodeName]:
         return frozenset({self.node.name})
@@ -86,8 +86,8 @@ class Fleet:
                 self._inventory = load_inventory(self._folder)
         return self._inventory.nodes
 
-    def targets(self, study: Study, machines: Mapping[NodeName, MachineState]) -> Targets:
-        return targets_of(study, self.nodes(), machines)
+    def ask(self, study: Study, machines: Mapping[NodeName, MachineState]) -> tuple[Study, Targets]:
+        return study, targets_of(study, self.nodes(), machines)
 
     def present(self) -> frozenset[NodeName]:
         if self._info is None or not is_alive(self._info):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fleet.cluster.admission import Admission, judge
-from fleet.cluster.dispatch import Dispatcher, Settings
+from fleet.cluster.dispatch import Dispatcher
 from fleet.cluster.live import LiveFile
+from fleet.cluster.orders import Settings
 from fleet.cluster.recover import recover
 from fleet.cluster.site import Site
 from fleet.cluster.submit_events import submission
@@ -24,7 +24,7 @@ def submit(study: Study, *, data: Path, site: Site, settings: Settings, watcher:
 
     Raises: UsageError before anything runs; StorageError; ClusterError; InterruptedStudyError.
     """
-    targets = site.targets(study, known_machines(data))  # before anything is made
+    study, targets = site.ask(study, known_machines(data))  # before anything is made
     store = RunStore(data / "store")
     store.prepare()
     with driving(data), Ledger(data) as ledger:
@@ -37,7 +37,6 @@ def submit(study: Study, *, data: Path, site: Site, settings: Settings, watcher:
                     ledger=ledger,
                     store=store,
                     settings=settings,
-                    admission=Admission(judge(ledger)),
                     only=study.id,
                     watcher=watcher,
                     live=LiveFile(data, serves=False),
@@ -47,7 +46,7 @@ def submit(study: Study, *, data: Path, site: Site, settings: Settings, watcher:
 
 def enqueue(study: Study, *, data: Path, site: Site) -> None:
     """Ask whoever drives the data directory for a study. Raises: UsageError when it fits no machine; StorageError."""
-    targets = site.targets(study, known_machines(data))
+    study, targets = site.ask(study, known_machines(data))
     with Ledger(data) as ledger:
         ledger.append(*submission(study, ledger.state(study.id), targets))
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fleet.cluster.dispatch import Dispatcher, Settings
+from fleet.cluster.dispatch import Dispatcher
 from fleet.cluster.head import embedded
+from fleet.cluster.orders import Settings
 from fleet.cluster.site import ThisMachine
 from fleet.cluster.submit_events import submission
 from fleet.cluster.watch import Watcher

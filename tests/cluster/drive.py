@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from conftest import SYNTHETIC_WORKER, make_study
 
-from fleet.cluster.dispatch import Settings
+from fleet.cluster.orders import Settings
 from fleet.cluster.site import ThisMachine
 from fleet.cluster.submit import submit
 from fleet.errors import FleetError

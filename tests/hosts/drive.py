@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from fleet.cluster.dispatch import Settings
+from fleet.cluster.orders import Settings
 from fleet.cluster.serve import serve
 from fleet.cluster.signals import termination_as_interrupt
 from fleet.cluster.site import Fleet

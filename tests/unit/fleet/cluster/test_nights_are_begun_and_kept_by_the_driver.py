@@ -51,7 +51,11 @@ class Head:
     def start(self) -> None:
         self.book = Book(self.ledger)
         self.shift = NightShift(
-            book=self.book, ledger=self.ledger, targets=lambda _study: {}, clock=lambda: self.now, say=self.said.append
+            book=self.book,
+            ledger=self.ledger,
+            ask=lambda study: (study, {}),
+            clock=lambda: self.now,
+            say=self.said.append,
         )
 
     def add(self, **changes) -> None:
