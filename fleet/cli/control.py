@@ -11,7 +11,6 @@ from fleet.cli.data import DataDirectory, DataOption, data_directory
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fleet.ledger.events import Event
     from fleet.ledger.state import StudyState
 
 StudyOption = Annotated[str, typer.Argument(metavar="STUDY", help="An id, a name or a study file.", show_default=False)]
@@ -21,10 +20,11 @@ ReasonOption = Annotated[str, typer.Option("--reason", help="Kept, and shown whe
 def cancel(study: StudyOption, *, reason: ReasonOption = "cancelled by its owner", data: DataOption = None) -> None:
     """Run nothing more of a study: what waits is taken back, what runs is ended, what is done stays."""
     from fleet.ledger.events import StudyCancelled
+    from fleet.ledger.sqlite import record
     from fleet.ledger.state import Running
 
     directory, state = _find(study, data)
-    _record(directory, StudyCancelled(study_id=state.study_id, reason=reason))
+    record(directory.root, StudyCancelled(study_id=state.study_id, reason=reason))
     running = f"; {state.count(Running)} running are ended" if state.count(Running) else ""
     typer.echo(f"study {state.study_id} is cancelled{running}; fleet submit brings it back")
 
@@ -32,18 +32,20 @@ def cancel(study: StudyOption, *, reason: ReasonOption = "cancelled by its owner
 def pause(study: StudyOption, *, reason: ReasonOption = "paused by its owner", data: DataOption = None) -> None:
     """Start nothing more of a study for now; what runs goes on."""
     from fleet.ledger.events import StudyPaused
+    from fleet.ledger.sqlite import record
 
     directory, state = _find(study, data)
-    _record(directory, StudyPaused(study_id=state.study_id, reason=reason))
+    record(directory.root, StudyPaused(study_id=state.study_id, reason=reason))
     typer.echo(f"study {state.study_id} is paused; fleet resume {state.study_id} goes on with it")
 
 
 def resume(study: StudyOption, *, data: DataOption = None) -> None:
     """Go on with a study that was paused."""
     from fleet.ledger.events import StudyResumed
+    from fleet.ledger.sqlite import record
 
     directory, state = _find(study, data)
-    _record(directory, StudyResumed(study_id=state.study_id))
+    record(directory.root, StudyResumed(study_id=state.study_id))
     typer.echo(f"study {state.study_id} goes on")
 
 
@@ -84,10 +86,3 @@ def _find(study: str, data: Path | None) -> tuple[DataDirectory, StudyState]:
 
     directory = data_directory(data)
     return directory, find_submitted(study, directory)
-
-
-def _record(directory: DataDirectory, event: Event) -> None:
-    from fleet.ledger.sqlite import Ledger
-
-    with Ledger(directory.root) as ledger:
-        ledger.append(event)

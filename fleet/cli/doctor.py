@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from fleet.cli.data import DataOption, data_directory
-from fleet.cli.machines import InventoryOption
+from fleet.cli.data import DataOption, InventoryOption, data_directory
+from fleet.cli.sites import known_inventory
 from fleet.cli.submit import JsonOption
 from fleet.cli.up import MachinesArgument
 from fleet.errors import ClusterError
@@ -29,10 +29,9 @@ def doctor(
 ) -> None:
     """Check the head and the machines for what is known to go wrong. Changes nothing."""
     from fleet.cluster.doctor import diagnose
-    from fleet.nodes.inventory import find_inventory, load_inventory
 
     directory = data_directory(data)
-    known = load_inventory(find_inventory(inventory, directory.root))
+    known = known_inventory(inventory, directory)
     found = diagnose(known.choose(machines or []), data=directory.root, head=known.head)
     if as_json:
         answer = [

@@ -6,16 +6,13 @@ from pathlib import Path
 
 from fleet.cli.data import DataDirectory
 from fleet.errors import UsageError
-from fleet.ledger.sqlite import LEDGER_FILE, Ledger
+from fleet.ledger.sqlite import Ledger, ask_ledger
 from fleet.ledger.state import StudyState
 
 
 def known_studies(directory: DataDirectory) -> list[StudyState]:
     """Every study of a data directory, the latest last; none when there is no ledger yet."""
-    if not (directory.root / LEDGER_FILE).is_file():
-        return []
-    with Ledger(directory.root, read_only=True) as ledger:
-        return ledger.studies()
+    return ask_ledger(directory.root, Ledger.studies, otherwise=[])
 
 
 def find_submitted(reference: str | None, directory: DataDirectory) -> StudyState:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from fleet.ledger.events import MachineReported
-from fleet.ledger.sqlite import LEDGER_FILE, Ledger
+from fleet.ledger.sqlite import Ledger, ask_ledger, record
 
 
 def append_reports(data: Path, events: Iterable[MachineReported]) -> None:
@@ -14,14 +14,10 @@ def append_reports(data: Path, events: Iterable[MachineReported]) -> None:
     known = read_reports(data)
     new = [event for event in events if known.get(event.machine) != event]
     if new:
-        with Ledger(data) as ledger:
-            ledger.append(*new)
+        record(data, *new)
 
 
 def read_reports(data: Path) -> Mapping[str, MachineReported]:
     """The latest report of each machine; none where nothing was ever brought up."""
-    if not (data / LEDGER_FILE).is_file():
-        return {}
-    with Ledger(data, read_only=True) as ledger:
-        events = [record.event for record in ledger.machine_records()]
+    events = [entry.event for entry in ask_ledger(data, Ledger.machine_records, otherwise=[])]
     return {event.machine: event for event in events if isinstance(event, MachineReported)}

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fleet.cli.data import DataOption, InventoryOption, data_directory
+from fleet.cli.sites import known_inventory
 from fleet.cli.submit import JsonOption
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fleet.ledger.events import MachineEvent, MachineReported
+    from fleet.ledger.events import MachineReported
     from fleet.nodes.inventory import Inventory
     from fleet.nodes.node import Node
 
@@ -93,9 +94,10 @@ def pause(
 ) -> None:
     """Start nothing more on a machine for now; what runs there goes on."""
     from fleet.ledger.events import MachinePaused
+    from fleet.ledger.sqlite import record
 
     (node,) = _load(inventory, data).choose([name])
-    _record(data, MachinePaused(machine=node.name, reason=reason))
+    record(data_directory(data).root, MachinePaused(machine=node.name, reason=reason))
     typer.echo(f"{node.name} is paused; fleet machines resume {node.name} uses it again")
 
 
@@ -103,17 +105,11 @@ def pause(
 def resume(name: NameArgument, *, inventory: InventoryOption = None, data: DataOption = None) -> None:
     """Use a machine again that was paused, or put aside after losses."""
     from fleet.ledger.events import MachineResumed
+    from fleet.ledger.sqlite import record
 
     (node,) = _load(inventory, data).choose([name])
-    _record(data, MachineResumed(machine=node.name))
+    record(data_directory(data).root, MachineResumed(machine=node.name))
     typer.echo(f"{node.name} is used again")
-
-
-def _record(data: Path | None, event: MachineEvent) -> None:
-    from fleet.ledger.sqlite import Ledger
-
-    with Ledger(data_directory(data).root) as ledger:
-        ledger.append(event)
 
 
 def machine_dict(node: Node, report: MachineReported | None) -> dict[str, Any]:
@@ -147,9 +143,7 @@ def _state(node: Node, report: MachineReported | None) -> str:
 
 
 def _load(inventory: Path | None, data: Path | None) -> Inventory:
-    from fleet.nodes.inventory import find_inventory, load_inventory
-
-    return load_inventory(find_inventory(inventory, data_directory(data).root))
+    return known_inventory(inventory, data_directory(data))
 
 
 def _reports(data: Path | None) -> Mapping[str, MachineReported]:

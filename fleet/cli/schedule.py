@@ -18,7 +18,6 @@ from fleet.spans import parse_span, span
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fleet.ledger.events import Event
     from fleet.ledger.schedule_events import Repeat
     from fleet.ledger.schedule_state import Schedules, ScheduleState
     from fleet.study.study import StudyId
@@ -49,6 +48,7 @@ def add(
 ) -> None:
     """Run a study in a window, night after night or once. fleet serve drives it."""
     from fleet.ledger.schedule_events import ScheduleAdded, ScheduleName
+    from fleet.ledger.sqlite import record
     from fleet.nodes.window import parse_window
     from fleet.study.bundled import find_study
     from fleet.study.load import load_study
@@ -67,7 +67,7 @@ def add(
         repeat=_checked_repeat(repeat),
         grace_s=parse_span(grace, name="--grace"),
     )
-    append_events(directory.root, added)
+    record(directory.root, added)
     _print_one(_find(chosen, directory), directory, as_json=as_json)
 
 
@@ -98,29 +98,19 @@ def show(name: NameArgument, *, data: DataOption = None, as_json: JsonOption = F
 def remove(name: NameArgument, *, data: DataOption = None) -> None:
     """Begin no more nights of it. What was submitted for it stays, and goes on in its window."""
     from fleet.ledger.schedule_events import ScheduleRemoved
+    from fleet.ledger.sqlite import record
 
     directory = data_directory(data)
     state = _find(name, directory)
-    append_events(directory.root, ScheduleRemoved(schedule=state.name))
+    record(directory.root, ScheduleRemoved(schedule=state.name))
     typer.echo(f"removed {state.name}; its {len(state.nights)} nights stay in the ledger")
-
-
-def append_events(data: Path, *events: Event) -> None:
-    """Record events; the driver follows them. Raises: StorageError."""
-    from fleet.ledger.sqlite import Ledger
-
-    with Ledger(data) as ledger:
-        ledger.append(*events)
 
 
 def read_schedules(data: Path) -> Schedules:
     """Every schedule of a data directory, removed ones included; none where there is no ledger yet."""
-    from fleet.ledger.sqlite import LEDGER_FILE, Ledger
+    from fleet.ledger.sqlite import Ledger, ask_ledger
 
-    if not (data / LEDGER_FILE).is_file():
-        return ()
-    with Ledger(data, read_only=True) as ledger:
-        return ledger.schedules()
+    return ask_ledger(data, Ledger.schedules, otherwise=())
 
 
 def schedule_dict(state: ScheduleState, unfinished: set[StudyId], *, now_s: float | None = None) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleet.cli.data import DataOption, data_directory
-from fleet.cli.machines import InventoryOption
+from fleet.cli.data import DataOption, InventoryOption, data_directory
+from fleet.cli.sites import known_inventory
 from fleet.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -26,10 +26,9 @@ def up(machines: MachinesArgument = None, *, inventory: InventoryOption = None, 
     """Start the head, and bring machines into the cluster over ssh. What is up already is left as it is."""
     from fleet.cli.machine_reports import append_reports
     from fleet.cluster.join import Ready, bring_up
-    from fleet.nodes.inventory import find_inventory, load_inventory
 
     directory = data_directory(data)
-    known = load_inventory(find_inventory(inventory, directory.root))
+    known = known_inventory(inventory, directory)
     nodes = known.choose(machines or [])
     typer.echo("head: starts, or is there already", err=True)
     answers = bring_up(nodes, data=directory.root, head=known.head, say=_Teller())
@@ -43,10 +42,9 @@ def down(machines: MachinesArgument = None, *, inventory: InventoryOption = None
     """End what the fleet runs on machines and, without names, the head. What is installed there stays."""
     from fleet.cluster.daemon import stop_head
     from fleet.cluster.join import take_down
-    from fleet.nodes.inventory import find_inventory, load_inventory
 
     directory = data_directory(data)
-    known = load_inventory(find_inventory(inventory, directory.root))
+    known = known_inventory(inventory, directory)
     answers = take_down(known.choose(machines or []), say=_Teller())
     if not machines:
         typer.echo("head: ended" if stop_head(directory.root) else "head: did not run", err=True)

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import psutil
 
+from fleet.cluster.last_words import last_line
 from fleet.cluster.processes import ProcessId, end
 from fleet.cluster.settings import (
     CLUSTER_ENVIRONMENT,
@@ -34,7 +35,7 @@ from fleet.cluster.token import check_token, keep_token
 from fleet.errors import ClusterError, StorageError
 from fleet.nodes.inventory import Head
 from fleet.nodes.node import NodeName
-from worker.contract.private import own_directory, owner_only, write_own
+from worker.contract.private import own_directory, owner_only, replace_own
 
 CLUSTER_FILE = "cluster.json"
 TOKEN_FILE = "token"  # noqa: S105 - the name of a file
@@ -197,7 +198,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], ready: Path, log: Path) 
     deadline = time.monotonic() + START_DEADLINE_S
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise ClusterError(f"the head could not be started: {last_words(log)}", f"see {log}")
+            raise ClusterError(f"the head could not be started: {_last_words(log)}", f"see {log}")
         with contextlib.suppress(OSError):
             if address := ready.read_text(encoding="utf-8").strip():
                 return address
@@ -205,13 +206,12 @@ def _wait_until_ready(process: subprocess.Popen[bytes], ready: Path, log: Path) 
     raise ClusterError(f"the head was not ready after {START_DEADLINE_S:g} s", f"see {log}")
 
 
-def last_words(log: Path) -> str:
-    """The last line of a log that says something."""
+def _last_words(log: Path) -> str:
     try:
-        lines = [line.strip() for line in log.read_bytes()[-8192:].decode("utf-8", errors="replace").splitlines()]
+        text = log.read_bytes()[-8192:].decode("utf-8", errors="replace")
     except OSError:
         return "it left no log"
-    return next((line[:300] for line in reversed(lines) if line), "it said nothing")
+    return last_line(text, "it said nothing")
 
 
 def _check_address(head: Head) -> None:
@@ -250,7 +250,5 @@ def _temp(data: Path) -> Path:
 
 
 def _write(data: Path, info: ClusterInfo) -> None:
-    draft = data / f".{CLUSTER_FILE}.tmp"
     values = dataclasses.asdict(info) | {"token": str(info.token), "temp": str(info.temp)}
-    write_own(draft, json.dumps(values, indent=2))
-    draft.replace(data / CLUSTER_FILE)
+    replace_own(data / CLUSTER_FILE, json.dumps(values, indent=2))

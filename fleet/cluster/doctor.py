@@ -6,7 +6,6 @@ without one.
 
 from __future__ import annotations
 
-import json
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -229,12 +228,8 @@ def _mac(node: Node, seen: Seen) -> Iterator[Finding]:
 
 
 def _facts(ssh: Ssh, seen: Survey) -> Mapping[str, Any]:
-    output = ssh.run([f"{seen.root}/venv/bin/python", "-m", "worker.cli", "probe"], timeout_s=120)
-    try:
-        facts = json.loads(output.stdout)
-    except ValueError:
-        return {}
-    return facts if isinstance(facts, dict) else {}
+    output = ssh.run(service.probe_argv(seen.root), timeout_s=120)
+    return service.parse_object(output.stdout) or {}
 
 
 def _left_behind() -> Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from fleet.cluster.live import read_live
@@ -11,10 +12,11 @@ from fleet.errors import ClusterError
 from fleet.ledger.events import AttemptEnding, AttemptStarted, Recorded, StudyEvent, job_of
 from fleet.ledger.sqlite import Ledger
 from fleet.ledger.state import Done, Failed, Running, StudyState, is_open
-from fleet.nodes.job import JobId, job_parts
+from fleet.nodes.job import JobId
 from fleet.nodes.node import NodeName
 from fleet.study.study import StudyId
 from worker.contract.spool import Progress
+from worker.contract.task import Task, TaskId
 
 POLL_S = 0.5
 WITHOUT_DRIVER_S = 30.0
@@ -29,12 +31,13 @@ def follow(data: Path, study_id: StudyId, watcher: Watcher) -> StudyState:
     with Ledger(data, read_only=True) as ledger:
         seq, state = ledger.last_seq(), ledger.state(study_id)
         assert state is not None
+        tasks = state.definitions()  # a study's id is a hash of them: they stay
         driven_s = time.monotonic()
         while is_open(state):
             time.sleep(POLL_S)
             for record in ledger.since(seq):
                 seq = record.seq
-                _tell(state, record, watcher)
+                _tell(state, tasks, record, watcher)
             live = read_live(data)
             now = time.monotonic()
             driven_s = now if live else driven_s
@@ -47,7 +50,7 @@ def follow(data: Path, study_id: StudyId, watcher: Watcher) -> StudyState:
         return state
 
 
-def _tell(state: StudyState, record: Recorded, watcher: Watcher) -> None:
+def _tell(state: StudyState, tasks: Mapping[TaskId, Task], record: Recorded, watcher: Watcher) -> None:
     event = record.event
     if not isinstance(event, StudyEvent) or event.study_id != state.study_id:
         return
@@ -55,10 +58,10 @@ def _tell(state: StudyState, record: Recorded, watcher: Watcher) -> None:
     state.apply(event, at_s=record.at_s)
     count = Count(total=len(state.jobs), done=state.count(Done), failed=state.count(Failed))
     if isinstance(event, AttemptStarted):
-        watcher.started(NodeName(event.node), state.definitions()[event.task_id], event.number, count)
+        watcher.started(NodeName(event.node), tasks[event.task_id], event.number, count)
     elif isinstance(event, AttemptEnding) and node is not None:
         job = job_of(event)
-        watcher.ended(node, state.definitions()[job_parts(job)[0]], state.jobs[job], count)
+        watcher.ended(node, tasks[event.task_id], state.jobs[job], count)
 
 
 def _node(state: StudyState, job: JobId) -> NodeName | None:

@@ -10,7 +10,7 @@ import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fleet.cluster.ssh import Output, Ssh, SshError
+from fleet.cluster.ssh import Output, Ssh, SshError, explain_command
 from fleet.cluster.survey import Survey
 from fleet.cluster.wheel import Wheel, lock_file, pack
 
@@ -114,8 +114,6 @@ def _uv(ssh: Ssh, argv: list[str], python: str) -> None:
 
 
 def _explain(ssh: Ssh, argv: list[str], output: Output, python: str) -> SshError:
-    from fleet.cluster.ssh import explain_command
-
     text, name = output.stderr.lower(), ssh.node.name
     said = " ".join(line.strip(" ×╰─▶│├") for line in output.stderr.splitlines() if line.strip())[:300]
     if "no space left" in text:

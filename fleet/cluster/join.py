@@ -5,6 +5,7 @@ Each step looks first and changes only what differs, so that doing it again chan
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 import time
@@ -225,7 +226,7 @@ class _Joining:
         )
 
     def _report(self, seen: Survey) -> MachineReported:
-        argv = [f"{seen.root}/venv/bin/python", "-m", "worker.cli", "probe"]
+        argv = service.probe_argv(seen.root)
         printed = self._ssh.check(argv, what="asking what the machine is", timeout_s=120)
         try:
             facts = json.loads(printed)
@@ -236,6 +237,4 @@ class _Joining:
 
 def _mark_of(token: bytes) -> str:
     """A new token must reach the machines; its mark tells which one they have without telling it."""
-    import hashlib
-
     return hashlib.sha256(b"mark" + token).hexdigest()[:16]

@@ -6,9 +6,9 @@ never the truth: a reader that finds none, or one whose driver is gone, says so.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,8 @@ from typing import Any
 
 import psutil
 
-from worker.contract.private import write_own
+from fleet.cluster.processes import ProcessId
+from worker.contract.private import replace_own
 
 LIVE_FILE = "live.json"
 PERIOD_S = 1.0
@@ -32,7 +33,6 @@ class LiveMachine:
     why: str | None = None
     study_id: str | None = None
     job: str | None = None
-    label: str | None = None
     attempt_id: str | None = None
     number: int | None = None
     phase: str | None = None
@@ -42,10 +42,9 @@ class LiveMachine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Live:
-    """The driver's view. Units: `at_s` seconds since 1970; `pid` and `started_s` tell whether the driver still lives."""
+    """The driver's view. Units: `at_s` seconds since 1970."""
 
-    pid: int
-    started_s: float
+    driver: ProcessId
     at_s: float
     serves: bool
     """Whether the driver takes up any study that is asked for, or runs one only."""
@@ -60,7 +59,7 @@ class LiveFile:
     def __init__(self, data: Path, *, serves: bool, clock: Callable[[], float] = time.time) -> None:
         self._path, self._serves, self._clock = data / LIVE_FILE, serves, clock
         self._written_s = 0.0
-        self._started_s = psutil.Process().create_time()
+        self._driver = ProcessId.of(psutil.Process())
 
     def tell(self, machines: Callable[[], Sequence[LiveMachine]], waits: Mapping[str, str]) -> None:
         """Write the state, unless it was written a moment ago. A disk that refuses is no reason to stop a study."""
@@ -69,19 +68,14 @@ class LiveFile:
             return
         self._written_s = now
         live = Live(
-            pid=os.getpid(),
-            started_s=self._started_s,
+            driver=self._driver,
             at_s=now,
             serves=self._serves,
             machines=tuple(machines()),
             waits=dict(waits),
         )
-        part = self._path.with_name(f".{LIVE_FILE}.{os.getpid()}")
-        try:
-            write_own(part, json.dumps(dataclasses.asdict(live)))
-            part.replace(self._path)
-        except OSError:
-            part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            replace_own(self._path, json.dumps(dataclasses.asdict(live)))
 
     def close(self) -> None:
         """Nobody drives any more."""
@@ -93,9 +87,7 @@ def read_live(data: Path) -> Live | None:
     try:
         fields: dict[str, Any] = json.loads((data / LIVE_FILE).read_text(encoding="utf-8"))
         machines = tuple(LiveMachine(**machine) for machine in fields.pop("machines"))
-        live = Live(machines=machines, **fields)
-        if psutil.Process(live.pid).create_time() != live.started_s:
-            return None
-    except (OSError, ValueError, TypeError, KeyError, psutil.Error):
+        live = Live(machines=machines, driver=ProcessId(**fields.pop("driver")), **fields)
+    except (OSError, ValueError, TypeError, KeyError):
         return None
-    return live
+    return live if live.driver.find() else None

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from fleet.cluster.environment import clean_environment
 from fleet.cluster.items import Order
+from fleet.cluster.last_words import last_line
 from worker.contract.condition import PresentCondition, condition_from_json
 from worker.contract.private import own_directory, owner_only, write_own
 from worker.contract.spool import LOG_FILE, PROGRESS_FILE, Progress
@@ -115,7 +116,7 @@ class BenchmarkProcess:
 
     def epitaph(self, status: int) -> str:
         """How a process ended that left no outcome: its signal or status, and the last line that it wrote."""
-        last = _last_line(self.log_tail(4096))
+        last = last_line(self.log_tail(4096))
         return f"the benchmark process {_manner(status)}" + (f"; its last words: {last}" if last else "")
 
     def log_tail(self, limit_bytes: int = 65536) -> str:
@@ -158,8 +159,3 @@ def _manner(status: int) -> str:
         return f"was ended by {signal.Signals(-status).name}"
     except ValueError:
         return f"was ended by signal {-status}"
-
-
-def _last_line(text: str) -> str:
-    lines = text.strip().splitlines()
-    return lines[-1][:300] if lines else ""

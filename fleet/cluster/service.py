@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import plistlib
+import shlex
 from typing import Any
 
 from fleet.cluster.node_process import NodeConfig
@@ -53,7 +54,12 @@ def node_status(ssh: Ssh, seen: Survey) -> dict[str, Any] | None:
     if not seen.node:
         return None
     output = ssh.run(_command(seen.root, "--status"))
-    return _json(output.stdout) if output.status == 0 else None
+    return parse_object(output.stdout) if output.status == 0 else None
+
+
+def probe_argv(root: str) -> list[str]:
+    """The command with which a machine says what it is."""
+    return [f"{root}/venv/bin/python", "-m", "worker.cli", "probe"]
 
 
 def start(ssh: Ssh, seen: Survey, config: NodeConfig) -> None:
@@ -72,7 +78,7 @@ def stop(ssh: Ssh, seen: Survey) -> bool:
     if not seen.node:
         return False
     printed = ssh.check(_command(seen.root, "--stop"), what="ending the node", timeout_s=STOP_TIMEOUT_S)
-    answer = _json(printed) or {"ran": False, "left": ["(its answer could not be read)"]}
+    answer = parse_object(printed) or {"ran": False, "left": ["(its answer could not be read)"]}
     if answer["left"]:
         raise SshError(
             f"{name}: still runs from {seen.root}: {', '.join(answer['left'])}", f"end it there, then fleet down {name}"
@@ -91,7 +97,7 @@ def _bootstrap(ssh: Ssh, seen: Survey, config: NodeConfig) -> None:
     install = ["/usr/bin/install", "-o", "root", "-g", "wheel", "-m", "644", draft, path]
     load = ["/bin/launchctl", "bootstrap", "system", path]
     if not seen.sudo:
-        typed = " && ".join("sudo " + " ".join(_quoted(word) for word in argv) for argv in (install, load))
+        typed = " && ".join("sudo " + shlex.join(argv) for argv in (install, load))
         raise SshError(
             f"{config.name}: installing its LaunchDaemon needs root, and sudo asks for a password there",
             f"type once on that Mac: {typed}; then fleet up {config.name}",
@@ -116,13 +122,7 @@ def _boot_out(ssh: Ssh, seen: Survey, name: str) -> None:
         ssh.check(["sudo", "-n", "/bin/rm", "-f", path], what="removing the LaunchDaemon")
 
 
-def _quoted(word: str) -> str:
-    import shlex
-
-    return shlex.quote(word)
-
-
-def _json(text: str) -> dict[str, Any] | None:
+def parse_object(text: str) -> dict[str, Any] | None:
     try:
         value = json.loads(text)
     except ValueError:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from fleet.cluster.last_words import last_line
 from fleet.errors import ClusterError
 from fleet.nodes.node import Node
 
@@ -50,8 +51,7 @@ class Output:
 
     @property
     def last_words(self) -> str:
-        lines = [line.strip() for line in self.stderr.splitlines() or self.stdout.splitlines() if line.strip()]
-        return lines[-1][:300] if lines else f"status {self.status}, and no message"
+        return last_line(self.stderr) or last_line(self.stdout, f"status {self.status}, and no message")
 
 
 class Ssh:
@@ -141,7 +141,7 @@ def explain_ssh(node: Node, stderr: str) -> SshError:
     """What ssh's own failure means, and what mends it."""
     name, text = node.name, stderr.lower()
     where = f"{node.address}" + (f":{node.ssh.port}" if node.ssh.port else "")
-    said = next((line.strip() for line in reversed(stderr.splitlines()) if line.strip()), "no message")[:300]
+    said = last_line(stderr, "no message")
     port = f"-p {node.ssh.port} " if node.ssh.port else ""
     if "remote host identification has changed" in text:
         hint = f"if the machine was set up anew: ssh-keygen -R {_known_name(node)}, then ssh {port}{node.address} once"

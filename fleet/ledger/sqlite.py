@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from fleet.errors import DriverBusyError, StorageError
 from fleet.ledger.events import MACHINE_SUBJECT, Event, Recorded, event_from_json, event_to_json, subject
@@ -198,12 +199,26 @@ class Ledger:
             raise StorageError(f"{self._path}: {_reason(error)}", _advice(error)) from error
 
 
-def known_machines(data: Path) -> dict[NodeName, MachineState]:
-    """What a data directory's ledger knows of machines; nothing where there is no ledger yet. Makes none."""
+Answer = TypeVar("Answer")
+
+
+def ask_ledger(data: Path, question: Callable[[Ledger], Answer], *, otherwise: Answer) -> Answer:
+    """Read something from a data directory's ledger; `otherwise` where there is none yet. Makes none."""
     if not (data / LEDGER_FILE).is_file():
-        return {}
+        return otherwise
     with Ledger(data, read_only=True) as ledger:
-        return ledger.machines()
+        return question(ledger)
+
+
+def known_machines(data: Path) -> dict[NodeName, MachineState]:
+    """What is known of machines."""
+    return ask_ledger(data, Ledger.machines, otherwise={})
+
+
+def record(data: Path, *events: Event) -> None:
+    """Record what a command says; the driver follows. Raises: StorageError."""
+    with Ledger(data) as ledger:
+        ledger.append(*events)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -30,3 +31,15 @@ def write_own(path: Path, text: str) -> None:
     """Write a whole file. Raises: OSError."""
     with open(path, "w", encoding="utf-8", opener=owner_only) as handle:
         handle.write(text)
+
+
+def replace_own(path: Path, text: str) -> None:
+    """Write a whole file so that whoever reads it meanwhile finds the old one or the new one. Raises: OSError."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        write_own(part, text)
+        part.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fleet.cli.schedule import append_events, next_words, read_schedules
+from fleet.cli.schedule import next_words, read_schedules
 from fleet.ledger.schedule_events import NightBegan, ScheduleAdded, ScheduleName
-from fleet.ledger.sqlite import Ledger
+from fleet.ledger.sqlite import Ledger, record
 from fleet.study.study import StudyId
 from tests.unit.fleet.cli.test_every_mistake_is_one_line_and_an_exit_code import expect, fleet, study
 
@@ -80,7 +80,7 @@ def test_the_ledger_keeps_schedules_beside_studies_and_machines(tmp_path: Path) 
     added = ScheduleAdded(
         schedule=name, study_path="/s.toml", window="a", days="b", timezone="c", repeat="nightly", grace_s=1.0
     )
-    append_events(tmp_path, added, NightBegan(schedule=name, night="2026-03-01", study_id=StudyId("speed-1")))
+    record(tmp_path, added, NightBegan(schedule=name, night="2026-03-01", study_id=StudyId("speed-1")))
     (state,) = read_schedules(tmp_path)
     assert state.added == added
     assert [night.study_id for night in state.nights] == ["speed-1"]
