@@ -77,15 +77,20 @@ def print_report(made: HardwareReport) -> None:
 
 
 def write_report(made: HardwareReport, format: Format, path: Path) -> None:  # noqa: A002
-    """Write atomically. Raises: StorageError."""
+    """Raises: StorageError."""
+    write_page(path, _text(made, format), what="report", option="--out")
+
+
+def write_page(path: Path, text: str, *, what: str, option: str) -> None:
+    """Write atomically; `option` is the one that names the file. Raises: StorageError."""
     part = path.with_name(f"{path.name}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(_text(made, format), encoding="utf-8")
+        part.write_text(text, encoding="utf-8")
         part.replace(path)
     except OSError as error:
         reason = error.strerror or error
-        raise StorageError(f"{path}: the report cannot be written: {reason}", "choose another --out") from error
+        raise StorageError(f"{path}: the {what} cannot be written: {reason}", f"choose another {option}") from error
 
 
 def _text(made: HardwareReport, format: Format) -> str:  # noqa: A002
@@ -110,7 +115,7 @@ def _text(made: HardwareReport, format: Format) -> str:  # noqa: A002
 
 def _open_tasks(state: StudyState) -> list[str]:
     from fleet.cli.text import task_label
-    from fleet.ledger.state import Done, Failed
+    from fleet.ledger.state import Cancelled, Done, Failed
 
     tasks = state.tasks_of_jobs()
     failed = [
@@ -118,5 +123,11 @@ def _open_tasks(state: StudyState) -> list[str]:
         for job, failure in state.jobs.items()
         if isinstance(failure, Failed)
     ]
-    num_open = len(state.jobs) - state.count(Done, Failed)
-    return failed + ([f"{num_open} of {len(state.jobs)} tasks have not run yet"] if num_open else [])
+    cancelled = [job.reason for job in state.jobs.values() if isinstance(job, Cancelled)]
+    num_open = len(state.jobs) - state.count(Done, Failed, Cancelled)
+    of = f"of {len(state.jobs)} tasks"
+    return [
+        *failed,
+        *([f"{len(cancelled)} {of} were cancelled: {cancelled[0]}"] if cancelled else []),
+        *([f"{num_open} {of} have not run yet"] if num_open else []),
+    ]

@@ -34,13 +34,22 @@ def status(
     if as_json:
         answer = [study_dict(state) for state in states]
         machines = machine_dicts(directory)
-        whole = answer[0] | {"machines": machines} if study else {"studies": answer, "machines": machines}
+        now = {"machines": machines, "waits": _waits(directory)}
+        whole = answer[0] | now if study else {"studies": answer} | now
         typer.echo(json.dumps(whole, ensure_ascii=False, indent=2))
     elif study is None:
         _print_studies(states, str(directory.root))
         _print_machines(directory, states)
     else:
         _print_tasks(states[0])
+
+
+def _waits(directory: DataDirectory) -> dict[str, str]:
+    """Why jobs of a study wait although a machine is free: a sentence per study."""
+    from fleet.cluster.live import read_live
+
+    live = read_live(directory.root)
+    return dict(live.waits) if live else {}
 
 
 def machine_dicts(directory: DataDirectory) -> list[dict[str, Any]]:

@@ -175,13 +175,14 @@ def _print_plan(study: Study, site: Site, directory: DataDirectory, *, as_json: 
 
 def _print_summary(state: StudyState, directory: DataDirectory, *, as_json: bool) -> None:
     from fleet.cli.status import study_dict
-    from fleet.ledger.state import Done, Failed
+    from fleet.ledger.state import Cancelled, Done, Failed
 
     if as_json:
         typer.echo(json.dumps(study_dict(state), ensure_ascii=False, indent=2))
         return
     typer.echo(
         f"study {state.study_id}: {state.count(Done)} of {len(state.jobs)} tasks done, {state.count(Failed)} failed"
+        + (f", {state.count(Cancelled)} cancelled" if state.count(Cancelled) else "")
     )
     typer.echo(f"rows: {directory.store}")
     typer.echo(f"next: fleet report {state.study_id}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fleet.cli.data import DataDirectory, DataOption, data_directory
-from fleet.errors import StorageError, UsageError
+from fleet.errors import UsageError
 
 if TYPE_CHECKING:
     from fleet.ledger.schedule_state import Night, ScheduleState
@@ -37,6 +37,7 @@ def summary(
     """Sum a night up: what ran, what did not and why, what became faster or slower."""
     from rich.console import Console
 
+    from fleet.cli.report import write_page
     from fleet.report.morning_page import morning_html, print_morning
 
     directory = data_directory(data)
@@ -44,7 +45,7 @@ def summary(
     if html is None:
         print_morning(made, Console())
     else:
-        _write(html, morning_html(made))
+        write_page(html, morning_html(made), what="summary", option="--html")
         typer.echo(html)
 
 
@@ -132,15 +133,3 @@ def _state(ledger: Ledger, study_id: StudyId, *, until_s: float | None, closed: 
     if until_s is not None:
         records = [record for record in records if record.at_s < until_s or (closed and record.at_s == until_s)]
     return fold(study_id, records)
-
-
-def _write(path: Path, text: str) -> None:
-    """Write atomically. Raises: StorageError."""
-    part = path.with_name(f"{path.name}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    except OSError as error:
-        reason = error.strerror or error
-        raise StorageError(f"{path}: the summary cannot be written: {reason}", "choose another --html") from error

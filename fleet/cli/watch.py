@@ -60,7 +60,7 @@ def _picture(directory: DataDirectory) -> tuple[RenderableType, bool]:
     studies = known_studies(directory)
     open_studies = [state for state in studies if is_open(state)]
     live = read_live(directory.root)
-    return Group(machines_table(live, open_studies), studies_table(studies[-5:])), bool(open_studies)
+    return Group(machines_table(live, open_studies), studies_table(studies[-5:], live)), bool(open_studies)
 
 
 def machines_table(live: Live | None, studies: Sequence[StudyState]) -> RenderableType:
@@ -77,8 +77,8 @@ def machines_table(live: Live | None, studies: Sequence[StudyState]) -> Renderab
     return table
 
 
-def studies_table(states: Sequence[StudyState]) -> RenderableType:
-    """One line per study, the latest last."""
+def studies_table(states: Sequence[StudyState], live: Live | None = None) -> RenderableType:
+    """One line per study, the latest last, with the reason when its jobs wait."""
     from fleet.ledger.state import Cancelled, Done, Failed, Running
 
     if not states:
@@ -86,7 +86,8 @@ def studies_table(states: Sequence[StudyState]) -> RenderableType:
     table = _table("study", "jobs", "done", "failed", "cancelled", "running", "")
     for state in states:
         counts = (len(state.jobs), *(state.count(kind) for kind in (Done, Failed, Cancelled, Running)))
-        note = f"paused: {state.paused}" if state.paused else state.cancelled or ""
+        waits = live.waits.get(state.study_id, "") if live else ""
+        note = f"paused: {state.paused}" if state.paused else state.cancelled or waits
         table.add_row(state.study_id, *map(str, counts), note)
     return table
 

@@ -107,7 +107,11 @@ def test_a_dry_run_refuses_what_a_run_would_refuse(tmp_path):
 
 def test_no_study_yet_is_an_answer_for_status(tmp_path):
     assert "fleet submit STUDY" in fleet("status", "--data", str(tmp_path)).stdout
-    assert json.loads(fleet("status", "--json", "--data", str(tmp_path)).stdout) == {"studies": [], "machines": []}
+    assert json.loads(fleet("status", "--json", "--data", str(tmp_path)).stdout) == {
+        "studies": [],
+        "machines": [],
+        "waits": {},
+    }
 
 
 def test_help_loads_nothing_heavy():
