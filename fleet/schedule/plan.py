@@ -114,19 +114,22 @@ def _first(
     may_start: Callable[[Waiting, NodeName], bool],
 ) -> Waiting | None:
     """The machine's first job in order that may start, taken off its list when it is one of the shared ones."""
-    candidates: list[tuple[Key, int, Waiting, list[Waiting]]] = []
+    offsets = {positions: first_position(machine.name, positions) for positions in {entry.positions for entry in own}}
+    candidates: list[tuple[Key, int, Waiting, list[Waiting] | None, int]] = []
     for entry in own:
-        offset = first_position(machine.name, entry.positions)
-        key = (entry.attempts, machine.turns.get(entry.study_id, 0), (entry.position - offset) % entry.positions)
-        candidates.append((key, len(candidates), entry, own))
+        place = (entry.position - offsets[entry.positions]) % entry.positions
+        key = (entry.attempts, machine.turns.get(entry.study_id, 0), place)
+        candidates.append((key, len(candidates), entry, None, 0))
     for entries in fitting:
-        for entry in entries[-SHARED_TRIES:]:
+        for index in range(len(entries) - 1, max(len(entries) - SHARED_TRIES, 0) - 1, -1):
+            entry = entries[index]
             key = (entry.attempts, machine.turns.get(entry.study_id, 0), entry.position)
-            candidates.append((key, len(candidates), entry, entries))
+            candidates.append((key, len(candidates), entry, entries, index))
     heapq.heapify(candidates)
     while candidates:
-        _, _, entry, entries = heapq.heappop(candidates)
+        _, _, entry, entries, index = heapq.heappop(candidates)
         if may_start(entry, machine.name):
-            entries.remove(entry)
+            if entries is not None:
+                del entries[index]
             return entry
     return None
